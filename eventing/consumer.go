@@ -1,0 +1,262 @@
+package eventing
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/cenkalti/backoff/v4"
+)
+
+// HandlerFunc handles one event. ctx ends with the policy's timeout; it carries
+// the event's correlation ID, and, for a transactional consumer, the
+// transaction: see [TxFromContext]. The error steers what happens next: see
+// [Permanent] and [RetryAfter]; any other error is tried again.
+type HandlerFunc func(ctx context.Context, e Envelope) error
+
+// Conclusion is how a run ended, as it is about to be committed.
+type Conclusion struct {
+	Consumer string
+	Envelope Envelope
+	State    State // StateNone: processed; StateRetrying, StateDead
+	Attempts int   // the handler's runs so far, this one included unless snoozed
+	Reason   ReasonCode
+	Err      error // of the handler; nil if processed
+}
+
+// ConsumerConfig configures a [Consumer].
+type ConsumerConfig struct {
+	// Name identifies the consumer in the store, for ever. Needed; at most 255 bytes.
+	Name   string
+	Policy Policy
+	// Transactional: the handler runs in the transaction that records the event as
+	// processed, so its effect happens exactly once. Otherwise it runs before that
+	// transaction, at least once.
+	Transactional bool
+	// Codec of the messages. Default: [EnvelopeCodec].
+	Codec Codec
+	// OnConclude runs in the transaction that concludes a run, after all else. An error
+	// rolls it back, and it is tried again. Default: none.
+	OnConclude func(ctx context.Context, tx any, c Conclusion) error
+	// LeaseScope of an ordered consumer's partitions. Default: its name. An in-process
+	// broker's consumers share [DispatchScope], so that a partition is dispatched
+	// where it is consumed.
+	LeaseScope string
+	// LeaseTTL as in [DispatcherConfig]. Default: 5 s.
+	LeaseTTL time.Duration
+	// ShutdownGrace is how long a running handler may go on after its context's parent
+	// has ended. What has not been concluded by then is delivered again; it counts
+	// as no attempt. Default: 10 s.
+	ShutdownGrace time.Duration
+	// PollInterval is the longest time between two looks for deliveries that are
+	// due. Default: 500 ms.
+	PollInterval time.Duration
+	// Logger. Default: slog.Default().
+	Logger *slog.Logger
+	// Now is the clock. Default: time.Now.
+	Now func() time.Time
+	// Random feeds the jitter, in [0, 1). Default: math/rand/v2.
+	Random func() float64
+	// Holder as in [DispatcherConfig].
+	Holder string
+}
+
+// Consumer takes events through a handler into the consumer's store: arrive,
+// run, conclude; and again from the store, while a delivery is in trouble. It
+// is safe for concurrent use.
+type Consumer struct {
+	store  ConsumerStore
+	cfg    ConsumerConfig
+	handle HandlerFunc
+	leases *leaseholder // nil unless ordered
+
+	slots   chan struct{} // redeliveries that may run
+	nudged  chan struct{}
+	mu      sync.Mutex
+	running map[string]struct{} // event IDs being redelivered
+	due     time.Time           // the earliest retry that was recorded here
+}
+
+// NewConsumer returns a consumer of store.
+func NewConsumer(store ConsumerStore, handle HandlerFunc, cfg ConsumerConfig) (*Consumer, error) {
+	if cfg.Name == "" || len(cfg.Name) > maxNameBytes {
+		return nil, fmt.Errorf("consumer %q: the name must have 1 to %d bytes", cfg.Name, maxNameBytes)
+	}
+	if err := cfg.Policy.Validate(); err != nil {
+		return nil, fmt.Errorf("consumer %s: %w", cfg.Name, err)
+	}
+	cfg.Policy = cfg.Policy.withDefaults()
+	if cfg.Codec == nil {
+		cfg.Codec = EnvelopeCodec{}
+	}
+	if cfg.LeaseTTL == 0 {
+		cfg.LeaseTTL = 5 * time.Second
+	}
+	if cfg.PollInterval == 0 {
+		cfg.PollInterval = 500 * time.Millisecond
+	}
+	if cfg.ShutdownGrace == 0 {
+		cfg.ShutdownGrace = 10 * time.Second
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.Default()
+	}
+	cfg.Logger = cfg.Logger.With("consumer", cfg.Name)
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	if cfg.Random == nil {
+		cfg.Random = rand.Float64
+	}
+	c := &Consumer{
+		store: store, cfg: cfg, handle: handle,
+		slots: make(chan struct{}, cfg.Policy.Concurrency), nudged: make(chan struct{}, 1),
+		running: map[string]struct{}{},
+	}
+	if cfg.Policy.Ordered {
+		c.leases = &leaseholder{
+			store: store, scope: or(cfg.LeaseScope, "consumer/"+cfg.Name), holder: or(cfg.Holder, processHolder()),
+			ttl: cfg.LeaseTTL, now: cfg.Now,
+		}
+	}
+	return c, nil
+}
+
+// Name returns the consumer's name.
+func (c *Consumer) Name() string { return c.cfg.Name }
+
+// Policy returns the consumer's policy, its defaults filled in.
+func (c *Consumer) Policy() Policy { return c.cfg.Policy }
+
+// Codec returns the codec of the consumer's messages.
+func (c *Consumer) Codec() Codec { return c.cfg.Codec }
+
+// Receive takes a message from the broker to its conclusion. If it returns nil,
+// ack the message: the event is processed, or the store has it (to be retried,
+// parked or dead). Handlers' failures are never an error here. While the store
+// cannot record a conclusion, Receive waits and tries again; it returns an
+// error only once ctx has ended. Then neither is recorded, and the broker will
+// deliver the message again.
+func (c *Consumer) Receive(ctx context.Context, m *message.Message) error {
+	if !addressedTo(m.Metadata, c.cfg.Name) {
+		return nil
+	}
+	generation, _ := strconv.Atoi(m.Metadata.Get(MetadataGeneration))
+	outboxID := m.Metadata.Get(MetadataOutboxID)
+	e, err := c.cfg.Codec.Unmarshal(m)
+	if id := m.Metadata.Get("event_id"); err == nil && isSynthetic(id) {
+		e.ID = id // the replay of a dead letter that is known by this ID
+	}
+	if err != nil {
+		return c.quarantine(ctx, m.Payload, generation, outboxID, err)
+	}
+	payload, err := EncodeEnvelope(e)
+	if err != nil {
+		return c.quarantine(ctx, m.Payload, generation, outboxID, err)
+	}
+	d := Delivery{
+		Consumer: c.cfg.Name, EventID: e.ID, EventType: e.Type, Generation: generation, OutboxID: outboxID,
+		Payload: payload, Partition: PartitionOf(e.OrderKey(), e.ID),
+	}
+	if c.cfg.Policy.Ordered {
+		d.OrderingKey = or(e.OrderKey(), e.ID)
+	}
+	return c.insist(ctx, "receive "+e.ID, func(ctx context.Context) error { return c.receive(ctx, d, e) })
+}
+
+// receive makes one try at a delivery. An error means that nothing is
+// concluded.
+func (c *Consumer) receive(ctx context.Context, d Delivery, e Envelope) error {
+	lease, err := c.leaseFor(ctx, d.Partition)
+	if err != nil {
+		return err
+	}
+	decision, run, err := c.store.Arrive(ctx, d, lease, c.cfg.Now())
+	if err != nil {
+		return err
+	}
+	if err := Fault(ctx, FaultArrived); err != nil {
+		return err
+	}
+	switch decision {
+	case DecideAck:
+		return nil
+	case DecidePark:
+		c.nudge()
+		return nil
+	}
+	run.Lease = lease
+	return c.run(ctx, run, e)
+}
+
+var errNoLease = errors.New("the partition is leased to another worker")
+
+// leaseFor returns the lease that an ordered consumer's write needs.
+func (c *Consumer) leaseFor(ctx context.Context, partition int) (*Lease, error) {
+	if c.leases == nil {
+		return nil, nil //nolint:nilnil // unordered consumers need none
+	}
+	if err := c.leases.refresh(ctx); err != nil {
+		return nil, err
+	}
+	lease, ok := c.leases.lease(partition)
+	if !ok {
+		return nil, errNoLease
+	}
+	return &lease, nil
+}
+
+// insist repeats what the store could not take, for as long as ctx lives. It
+// pauses this lane only. A try that is under way when ctx ends has its grace.
+func (c *Consumer) insist(ctx context.Context, what string, try func(context.Context) error) error {
+	work, cancel := graceful(ctx, c.cfg.ShutdownGrace)
+	defer cancel()
+	wait := backoff.NewExponentialBackOff(backoff.WithInitialInterval(20*time.Millisecond),
+		backoff.WithMaxInterval(5*time.Second), backoff.WithMaxElapsedTime(0))
+	for {
+		err := try(work)
+		var crash *crashError
+		switch {
+		case err == nil:
+			return nil
+		case ctx.Err() != nil, errors.As(err, &crash):
+			return err
+		}
+		pause := wait.NextBackOff()
+		c.cfg.Logger.Warn("consumer: will try again", "what", what, "error", err, "in", pause)
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(pause):
+		}
+	}
+}
+
+// graceful returns a context that ends a while after its parent.
+func graceful(parent context.Context, grace time.Duration) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(parent))
+	stop := context.AfterFunc(parent, func() {
+		timer := time.NewTimer(grace)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+			cancel()
+		case <-ctx.Done():
+		}
+	})
+	return ctx, func() { stop(); cancel() }
+}
+
+// nudge has the redelivery look now.
+func (c *Consumer) nudge() {
+	select {
+	case c.nudged <- struct{}{}:
+	default:
+	}
+}

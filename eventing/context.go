@@ -1,0 +1,77 @@
+package eventing
+
+import "context"
+
+type contextKey int
+
+const (
+	correlationKey contextKey = iota
+	causationKey
+	traceKey
+	faultKey
+	txKey
+)
+
+// WithCorrelationID returns a context in which appended events carry the given
+// correlation ID. Handlers run in a context that has their event's.
+func WithCorrelationID(ctx context.Context, id string) context.Context {
+	return context.WithValue(ctx, correlationKey, id)
+}
+
+// CorrelationID returns the context's correlation ID, or "".
+func CorrelationID(ctx context.Context) string {
+	id, _ := ctx.Value(correlationKey).(string)
+	return id
+}
+
+// WithCausationID returns a context in which appended events name the given
+// event as their cause. Handlers run in a context that names their event.
+func WithCausationID(ctx context.Context, eventID string) context.Context {
+	return context.WithValue(ctx, causationKey, eventID)
+}
+
+// CausationID returns the ID of the event that the context's work was caused
+// by, or "".
+func CausationID(ctx context.Context) string {
+	id, _ := ctx.Value(causationKey).(string)
+	return id
+}
+
+type traceContext struct{ parent, state string }
+
+// WithTraceContext returns a context in which appended events carry the given
+// W3C trace context (https://www.w3.org/TR/trace-context/).
+func WithTraceContext(ctx context.Context, traceParent, traceState string) context.Context {
+	return context.WithValue(ctx, traceKey, traceContext{traceParent, traceState})
+}
+
+// TraceContext returns the context's traceparent and tracestate, or "".
+func TraceContext(ctx context.Context) (traceParent, traceState string) {
+	t, _ := ctx.Value(traceKey).(traceContext)
+	return t.parent, t.state
+}
+
+// handlerContext is the context in which a handler runs: what it appends is
+// caused by its event.
+func handlerContext(ctx context.Context, h Header) context.Context {
+	ctx = WithCorrelationID(ctx, h.CorrelationID)
+	ctx = WithCausationID(ctx, h.ID)
+	if h.TraceParent != "" {
+		ctx = WithTraceContext(ctx, h.TraceParent, h.TraceState)
+	}
+	return ctx
+}
+
+// ContextWithTx returns a context that carries the transaction of a running
+// delivery. Stores need not call it: the consumer engine does.
+func contextWithTx(ctx context.Context, tx any) context.Context {
+	return context.WithValue(ctx, txKey, tx)
+}
+
+// TxFromContext returns the transaction in which the running delivery will be
+// concluded. ok is false outside of a transactional consumer, or where its
+// store has transactions of another type.
+func TxFromContext[Tx any](ctx context.Context) (tx Tx, ok bool) {
+	tx, ok = ctx.Value(txKey).(Tx)
+	return tx, ok
+}

@@ -1,0 +1,144 @@
+package eventing
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Errors that callers can tell apart with errors.Is.
+var (
+	// ErrNotFound: no such dead letter, or none that is still open.
+	ErrNotFound = errors.New("not found")
+	// ErrState: the dead letter's state does not allow this act.
+	ErrState = errors.New("not allowed in this state")
+	// ErrConflict is a store's answer to a conclusion whose delivery is no
+	// longer as it was when its run began: somebody else has concluded it.
+	// Nothing has been written.
+	ErrConflict = errors.New("the delivery was concluded by another run")
+	// ErrLeaseLost is a store's answer to a write under a lease that another
+	// holder has taken since. Nothing has been written.
+	ErrLeaseLost = errors.New("the lease was taken over")
+)
+
+// InvalidEventError says which field of an event is at fault.
+type InvalidEventError struct {
+	EventID string // may be empty
+	Field   string // as in the envelope's JSON; empty if the whole is at fault
+	Problem string
+}
+
+func (e *InvalidEventError) Error() string {
+	s := "invalid event"
+	if e.EventID != "" {
+		s += " " + e.EventID
+	}
+	if e.Field != "" {
+		return s + ": " + e.Field + " " + e.Problem
+	}
+	return s + ": " + e.Problem
+}
+
+// ReasonCode says in one word why an attempt failed or an event died. The
+// codes of the library are listed below; handlers may add their own with
+// [PermanentWithReason].
+type ReasonCode string
+
+// The library's reason codes.
+const (
+	// ReasonTimeout: the handler's time ran out, or a call that it made.
+	ReasonTimeout ReasonCode = "TIMEOUT"
+	// ReasonHandlerError: the handler returned an error, of unknown kind.
+	ReasonHandlerError ReasonCode = "HANDLER_ERROR"
+	// ReasonPanic: the handler panicked.
+	ReasonPanic ReasonCode = "HANDLER_PANIC"
+	// ReasonRejected: the handler returned a permanent error.
+	ReasonRejected ReasonCode = "REJECTED"
+	// ReasonRetriesExhausted: the last of the allowed attempts failed.
+	ReasonRetriesExhausted ReasonCode = "RETRIES_EXHAUSTED"
+	// ReasonTimeoutExhausted: the same, and the last failure was a timeout.
+	ReasonTimeoutExhausted ReasonCode = "DOWNSTREAM_TIMEOUT_EXHAUSTED"
+	// ReasonEnvelopeMalformed: the message is not an envelope.
+	ReasonEnvelopeMalformed ReasonCode = "ENVELOPE_MALFORMED"
+	// ReasonPayloadMalformed: the payload does not decode into the handler's type.
+	ReasonPayloadMalformed ReasonCode = "PAYLOAD_MALFORMED"
+	// ReasonNoHandler: the consumer has no handler for the event's type.
+	ReasonNoHandler ReasonCode = "NO_HANDLER"
+	// ReasonNoRoute: no consumer is routed for the event's type.
+	ReasonNoRoute ReasonCode = "NO_ROUTE"
+	// ReasonUnpublishable: the broker takes other messages, but not this one.
+	ReasonUnpublishable ReasonCode = "UNPUBLISHABLE"
+	// ReasonExpired: a dead letter that nobody looked at in time.
+	ReasonExpired ReasonCode = "EXPIRED"
+)
+
+type permanentError struct {
+	reason ReasonCode
+	err    error
+}
+
+func (e *permanentError) Error() string { return e.err.Error() }
+func (e *permanentError) Unwrap() error { return e.err }
+
+func permanent(reason ReasonCode, err error) error { return &permanentError{reason, err} }
+
+// Permanent marks an error as one that no retry can mend: the event goes to the
+// dead letters at once. Permanent(nil) is nil.
+func Permanent(err error) error { return PermanentWithReason(ReasonRejected, err) }
+
+// PermanentWithReason is [Permanent] with a reason code of one's own, such as
+// "UNKNOWN_STATUS".
+func PermanentWithReason(reason ReasonCode, err error) error {
+	if err == nil {
+		return nil
+	}
+	return permanent(reason, err)
+}
+
+// IsPermanent reports whether no retry can mend the error.
+func IsPermanent(err error) bool {
+	var p *permanentError
+	return errors.As(err, &p)
+}
+
+type retryAfterError struct {
+	after time.Duration
+	err   error
+}
+
+func (e *retryAfterError) Error() string { return e.err.Error() }
+func (e *retryAfterError) Unwrap() error { return e.err }
+
+// RetryAfter snoozes the event: it is handled again after d, and this attempt
+// does not count. err says why; it must not be nil.
+func RetryAfter(d time.Duration, err error) error {
+	if err == nil {
+		err = errors.New("snoozed")
+	}
+	return &retryAfterError{max(d, 0), err}
+}
+
+// PanicError is the error of a handler that panicked.
+type PanicError struct {
+	Value any
+	Stack []byte
+}
+
+func (e *PanicError) Error() string { return fmt.Sprintf("handler panicked: %v", e.Value) }
+
+// reasonOf names the kind of a handler's error.
+func reasonOf(err error) ReasonCode {
+	var p *permanentError
+	var panicked *PanicError
+	var timeout interface{ Timeout() bool }
+	switch {
+	case errors.As(err, &p):
+		return p.reason
+	case errors.As(err, &panicked):
+		return ReasonPanic
+	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &timeout) && timeout.Timeout():
+		return ReasonTimeout
+	}
+	return ReasonHandlerError
+}

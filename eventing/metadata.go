@@ -1,0 +1,53 @@
+package eventing
+
+import (
+	"strconv"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+)
+
+// setHeader writes what is not empty of a header into a message's metadata.
+func setHeader(m message.Metadata, h Header) {
+	for _, f := range headerFields(&h) {
+		if *f.value != "" {
+			m.Set(f.name, *f.value)
+		}
+	}
+	m.Set("occurred_at", h.OccurredAt.UTC().Format(time.RFC3339Nano))
+	m.Set("schema_version", strconv.Itoa(h.SchemaVersion))
+}
+
+// getHeader undoes setHeader.
+func getHeader(m message.Metadata, h *Header) error {
+	for _, f := range headerFields(h) {
+		*f.value = m.Get(f.name)
+	}
+	var err error
+	if h.OccurredAt, err = time.Parse(time.RFC3339Nano, m.Get("occurred_at")); err != nil {
+		return &InvalidEventError{EventID: h.ID, Field: "occurred_at", Problem: "of the metadata is not RFC 3339"}
+	}
+	h.OccurredAt = h.OccurredAt.UTC()
+	if v := m.Get("schema_version"); v != "" {
+		if h.SchemaVersion, err = strconv.Atoi(v); err != nil {
+			return &InvalidEventError{EventID: h.ID, Field: "schema_version", Problem: "of the metadata is not a number"}
+		}
+	}
+	return nil
+}
+
+type headerField struct {
+	name  string
+	value *string
+}
+
+func headerFields(h *Header) []headerField {
+	return []headerField{
+		{"event_id", &h.ID}, {"event_type", &h.Type},
+		{"correlation_id", &h.CorrelationID}, {"causation_id", &h.CausationID},
+		{"tenant_id", &h.TenantID}, {"station_id", &h.StationID},
+		{"aggregate_type", &h.AggregateType}, {"aggregate_id", &h.AggregateID},
+		{"ordering_key", &h.OrderingKey}, {"idempotency_key", &h.IdempotencyKey},
+		{"traceparent", &h.TraceParent}, {"tracestate", &h.TraceState},
+	}
+}

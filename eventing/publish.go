@@ -1,0 +1,249 @@
+package eventing
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+)
+
+// publish sends claimed rows and settles those that went out. It returns how
+// many rows it dealt with.
+func (d *Dispatcher) publish(ctx context.Context, rows []OutboxRow) (int, error) {
+	b := batch{d: d, topics: map[string][]*sending{}}
+	failed := 0
+	for _, row := range rows {
+		reason, err := b.add(row)
+		if err == nil {
+			continue
+		}
+		if err := d.fail(ctx, row, reason, err, b.orderedRoute(row)); err != nil {
+			return failed, err
+		}
+		failed++
+	}
+	if cp, ok := d.pub.(CompletionPublisher); ok {
+		n, err := b.launch(cp)
+		settled, settleErr := d.settle(ctx, b.unrouted)
+		if err == nil {
+			err = settleErr
+		}
+		return failed + n + settled, err
+	}
+	broken := b.send(ctx)
+	n, err := d.settle(ctx, b.sent())
+	if err != nil {
+		return failed + n, err
+	}
+	for _, s := range b.poison {
+		if err := d.fail(ctx, s.row, ReasonUnpublishable, s.err, s.ordered); err != nil {
+			return failed + n, err
+		}
+		failed++
+	}
+	return failed + n, broken
+}
+
+// sending is a row on its way out.
+type sending struct {
+	row     OutboxRow
+	open    int // topics that have not taken it yet
+	ordered bool
+	err     error
+}
+
+// batch is what one pass publishes.
+type batch struct {
+	d          *Dispatcher
+	sendings   []*sending
+	unrouted   []OutboxRow // of types that are known to go nowhere
+	topicOrder []string
+	topics     map[string][]*sending
+	messages   map[string][]*message.Message
+	poison     []*sending
+}
+
+// add routes a row. The reason belongs to the error.
+func (b *batch) add(row OutboxRow) (ReasonCode, error) {
+	routes, routed := b.d.routes.Route(row.EventType)
+	if row.Consumer != "" {
+		r, known := b.d.routes.Consumer(row.Consumer)
+		routes, routed = []Route{r}, known
+	}
+	if !routed {
+		return ReasonNoRoute, errNoRoute
+	}
+	if len(routes) == 0 {
+		b.unrouted = append(b.unrouted, row)
+		return "", nil
+	}
+	out, err := messages(row, routes, b.d.inFlight != nil)
+	if err != nil {
+		return ReasonEnvelopeMalformed, err
+	}
+	s := &sending{row: row, open: len(out), ordered: anyOrdered(routes)}
+	b.sendings = append(b.sendings, s)
+	for _, o := range out {
+		if b.messages == nil {
+			b.messages = map[string][]*message.Message{}
+		}
+		if b.topics[o.topic] == nil {
+			b.topicOrder = append(b.topicOrder, o.topic)
+		}
+		b.topics[o.topic] = append(b.topics[o.topic], s)
+		b.messages[o.topic] = append(b.messages[o.topic], o.msg)
+	}
+	return "", nil
+}
+
+func anyOrdered(routes []Route) bool {
+	for _, r := range routes {
+		if r.Ordered {
+			return true
+		}
+	}
+	return false
+}
+
+func (b *batch) orderedRoute(row OutboxRow) bool {
+	routes, _ := b.d.routes.Route(row.EventType)
+	return anyOrdered(routes)
+}
+
+func (b *batch) sent() []OutboxRow {
+	rows := b.unrouted
+	for _, s := range b.sendings {
+		if s.open == 0 {
+			rows = append(rows, s.row)
+		}
+	}
+	return rows
+}
+
+// send publishes to a broker that answers when it has the messages. The error
+// says that it does not take any: rows it did not take stay pending, and no
+// attempt is counted. A message that alone fails while a later one passes is
+// poison.
+func (b *batch) send(ctx context.Context) error {
+	var suspects []*suspect
+	for _, topic := range b.topicOrder {
+		p := publication{b: b, topic: topic, held: map[string]bool{}}
+		p.halves(ctx, 0, len(b.topics[topic]))
+		for _, s := range p.suspects {
+			s.passedAfter = p.passed > s.passedBefore
+		}
+		suspects = append(suspects, p.suspects...)
+	}
+	var broken error
+	for _, s := range suspects {
+		if s.passedAfter && s.stillFails(ctx, b.d.pub) {
+			if s.sending.err == nil {
+				b.poison = append(b.poison, s.sending)
+			}
+			s.sending.err = s.err
+		} else if s.sending.open > 0 {
+			broken = fmt.Errorf("publish to %s: %w", s.topic, s.err)
+		}
+	}
+	return broken
+}
+
+// publication is the part of a batch that goes to one topic.
+type publication struct {
+	b        *batch
+	topic    string
+	passed   int
+	suspects []*suspect
+	held     map[string]bool // ordering keys of which nothing more may go out
+}
+
+// suspect is a message that failed alone.
+type suspect struct {
+	sending      *sending
+	topic        string
+	msg          *message.Message
+	err          error
+	passedBefore int
+	passedAfter  bool
+}
+
+// maxTries is how often a message that fails alone is tried before it counts as
+// unpublishable.
+const maxTries = 3
+
+// stillFails tries a suspect again, now that others are known to pass.
+func (s *suspect) stillFails(ctx context.Context, pub message.Publisher) bool {
+	for range maxTries - 1 {
+		if ctx.Err() != nil {
+			return false
+		}
+		if err := pub.Publish(s.topic, s.msg); err == nil {
+			s.sending.open--
+			return false
+		}
+	}
+	return true
+}
+
+// halves publishes messages from i up to j, and if that fails, each half of
+// them.
+func (p *publication) halves(ctx context.Context, i, j int) {
+	sendings, msgs := p.b.topics[p.topic], p.b.messages[p.topic]
+	if i == j || ctx.Err() != nil {
+		return
+	}
+	batch, sent := msgs[i:j], sendings[i:j]
+	if len(p.held) > 0 {
+		batch, sent = p.withoutHeld(i, j)
+	}
+	if len(batch) == 0 {
+		return
+	}
+	for _, m := range batch {
+		m.SetContext(ctx)
+	}
+	err := p.b.d.pub.Publish(p.topic, batch...)
+	if err == nil {
+		p.passed += len(batch)
+		for _, s := range sent {
+			s.open--
+		}
+		return
+	}
+	if len(batch) == 1 {
+		p.suspects = append(p.suspects, &suspect{sending: sent[0], topic: p.topic, msg: batch[0], err: err, passedBefore: p.passed})
+		if key := sent[0].row.OrderingKey; sent[0].ordered && key != "" {
+			p.held[key] = true
+		}
+		return
+	}
+	if len(p.suspects) > maxSuspects && p.passed == 0 {
+		return // it takes nothing; the rest stays pending
+	}
+	half := i + (j-i)/2
+	p.halves(ctx, i, half)
+	p.halves(ctx, half, j)
+}
+
+// maxSuspects bounds how often a broker that takes nothing is asked in a pass.
+const maxSuspects = 3
+
+func (p *publication) withoutHeld(i, j int) (batch []*message.Message, sent []*sending) {
+	for k := i; k < j; k++ {
+		if s := p.b.topics[p.topic][k]; !p.held[s.row.OrderingKey] || !s.ordered {
+			batch = append(batch, p.b.messages[p.topic][k])
+			sent = append(sent, s)
+		}
+	}
+	return batch, sent
+}
+
+const maxMessageBytes = 1024
+
+// truncate keeps error texts from growing without bound in the store.
+func truncate(s string) string {
+	if len(s) <= maxMessageBytes {
+		return validText(s)
+	}
+	return validText(s[:maxMessageBytes-3]) + "…"
+}
