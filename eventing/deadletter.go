@@ -81,12 +81,11 @@ type DeadLetter struct {
 
 // DeadLetterFilter selects dead letters. Empty fields select all.
 type DeadLetterFilter struct {
-	EventID     string
-	Consumer    string // with AnyConsumer false and EventID set, exactly this one, also if empty
-	ExactTarget bool   // Consumer is exact even if empty
-	Status      ReviewStatus
-	OpenOnly    bool
-	Limit       int // default 100, at most 10,000; the oldest first
+	EventID  string
+	Consumer string
+	Status   ReviewStatus
+	OpenOnly bool
+	Limit    int // default 100, at most 10,000; the oldest first
 }
 
 // DeadLetterStore keeps dead letters.
@@ -95,11 +94,13 @@ type DeadLetterStore interface {
 	// Review moves pending to reviewed and records the act. ErrState otherwise.
 	Review(ctx context.Context, t Target, act Act) error
 	// Replay, in one transaction: generation + 1 of the dead letter and of its
-	// delivery, status replayed, and the row that [ReplayRow] makes. Allowed
-	// from pending and reviewed: ErrState otherwise.
+	// delivery, whose PriorAttempts become its Attempts (a fresh budget); status
+	// replayed; and the row that [ReplayRow] makes. Allowed from pending and
+	// reviewed: ErrState otherwise.
 	Replay(ctx context.Context, t Target, act Act) error
-	// Discard, in one transaction: the delivery removed, status closed, resolution
-	// discarded. Allowed from any state but closed: ErrState otherwise.
+	// Discard, in one transaction: the delivery and any pending replay row removed,
+	// status closed, resolution discarded. Allowed from any state but closed:
+	// ErrState otherwise.
 	Discard(ctx context.Context, t Target, act Act) error
 	// Wake tells the dispatchers of this process to look now.
 	Wake()

@@ -33,10 +33,11 @@ type DispatchStore interface {
 	// of stage dispatch that holds the key, unless the row is of that event.
 	Claim(ctx context.Context, r ClaimRequest) ([]OutboxRow, error)
 	// Settle marks rows that are still pending, and whose partition the holder
-	// has leased until after Now: failed where a consumer has an open dead letter
-	// of the event (of stage handle or decode), else sent. A settled row of
-	// generation > 0 without a consumer closes the event's dead letter of
-	// stage dispatch as resolved. It returns how many it marked.
+	// has leased until after Now, as sent; if ByCompletion, as failed where a
+	// consumer has a pending or reviewed dead letter of the event (of stage handle
+	// or decode; of a row with a Consumer, only that one's counts). A settled row of
+	// generation > 0 without a Consumer closes the event's dead letter of stage
+	// dispatch as resolved. It returns how many it marked.
 	Settle(ctx context.Context, r SettleRequest) (int, error)
 	// FailDispatch, in one transaction, if the row is still pending and its partition
 	// held: status failed, and a dead letter of stage dispatch for the row's Consumer.
@@ -55,9 +56,10 @@ type ClaimRequest struct {
 
 // SettleRequest names rows that have been handed over.
 type SettleRequest struct {
-	Holder string
-	Now    time.Time
-	Rows   []OutboxRow
+	Holder       string
+	Now          time.Time
+	Rows         []OutboxRow
+	ByCompletion bool // the consumers have concluded too
 }
 
 // DispatchFailure is a row that cannot be published.
@@ -296,7 +298,9 @@ func (d *Dispatcher) settle(ctx context.Context, rows []OutboxRow) (int, error) 
 	if err := Fault(ctx, FaultPublished); err != nil {
 		return 0, err
 	}
-	n, err := d.store.Settle(ctx, SettleRequest{Holder: d.cfg.Holder, Now: d.cfg.Now(), Rows: rows})
+	n, err := d.store.Settle(ctx, SettleRequest{
+		Holder: d.cfg.Holder, Now: d.cfg.Now(), Rows: rows, ByCompletion: d.inFlight != nil,
+	})
 	if err != nil {
 		return n, fmt.Errorf("settle: %w", err)
 	}

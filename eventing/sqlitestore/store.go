@@ -1,0 +1,112 @@
+// Package sqlitestore keeps outbox, inbox and dead letters in SQLite, with the
+// driver modernc.org/sqlite: no C compiler, no server.
+//
+// A committed transaction survives a loss of power: the journal is a
+// write-ahead log that is synced at each commit (synchronous=FULL). SQLite has
+// one writer at a time, also among processes.
+package sqlitestore
+
+import (
+	"context"
+	"database/sql"
+	"embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/url"
+	"time"
+
+	"github.com/pressly/goose/v3"
+	_ "modernc.org/sqlite" // the driver
+
+	"github.com/waybill-go/waybill/internal/sqlstore"
+)
+
+// Store is a store in one SQLite file. Its transactions are [*sql.Tx] of DB.
+type Store struct {
+	sqlstore.SQLStore
+
+	read, write *sql.DB
+}
+
+// Open opens the file, creating it if it is missing, and brings its schema up to
+// date. Close the store when done.
+func Open(ctx context.Context, path string) (*Store, error) {
+	if path == "" || path == ":memory:" {
+		return nil, errors.New("open SQLite: a file's path is needed; in memory there is memstore")
+	}
+	write, err := sql.Open("sqlite", dsn(path, "immediate"))
+	if err != nil {
+		return nil, fmt.Errorf("open SQLite %s: %w", path, err)
+	}
+	write.SetMaxOpenConns(1) // there is one writer at a time: queue for it here, in order
+	read, err := sql.Open("sqlite", dsn(path, "deferred")+"&_pragma=query_only(true)")
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("open SQLite %s: %w", path, err), write.Close())
+	}
+	read.SetMaxOpenConns(maxReaders)
+	read.SetMaxIdleConns(maxReaders)
+	s := &Store{read: read, write: write}
+	if _, err := Migrations().Up(ctx, write); err != nil {
+		return nil, errors.Join(fmt.Errorf("open SQLite %s: %w", path, err), s.Close())
+	}
+	s.SQLStore = sqlstore.SQLStore{Store: sqlstore.New(sqlstore.NewSQLDB(read, write), dialect)}
+	return s, nil
+}
+
+const maxReaders = 4
+
+// DB returns the database for the application's own statements. It has one
+// connection: outside of [Store.InTx], close rows and end transactions before
+// the next statement.
+func (s *Store) DB() *sql.DB { return s.write }
+
+// Reader returns a pool of connections that can only read, and do not wait for
+// the writer.
+func (s *Store) Reader() *sql.DB { return s.read }
+
+// Ping checks that the database answers.
+func (s *Store) Ping(ctx context.Context) error { return s.read.PingContext(ctx) }
+
+// Close closes the file.
+func (s *Store) Close() error { return errors.Join(s.read.Close(), s.write.Close()) }
+
+func dsn(path, lock string) string {
+	q := url.Values{"_txlock": {lock}, "_pragma": {
+		"busy_timeout(10000)", "journal_mode(WAL)", "synchronous(FULL)", "foreign_keys(true)",
+	}}
+	return "file:" + (&url.URL{Path: path}).EscapedPath() + "?" + q.Encode()
+}
+
+//go:embed migrations/*.sql
+var migrations embed.FS
+
+// Migrations returns the steps of the schema, which [Open] applies.
+func Migrations() sqlstore.Migrations {
+	files, _ := fs.Sub(migrations, "migrations") // the folder is compiled in
+	return sqlstore.Migrations{Dialect: goose.DialectSQLite3, FS: files, Table: "waybill_schema_version"}
+}
+
+var dialect = sqlstore.Dialect{
+	Timestamp: "TEXT",
+	In:        in,
+	InInts:    in,
+	List:      func(values []string) any { return asJSON(append([]string{}, values...)) },
+	Ints:      func(values []int) any { return asJSON(append([]int{}, values...)) },
+	Time: func(t time.Time) any {
+		if t.IsZero() {
+			return nil
+		}
+		return t.UTC().Format(sqlstore.TimeLayout)
+	},
+}
+
+func in(expr, parameter string) string {
+	return expr + " IN (SELECT value FROM json_each(" + parameter + "))"
+}
+
+func asJSON(list any) string {
+	b, _ := json.Marshal(list) // strings and integers always encode
+	return string(b)
+}

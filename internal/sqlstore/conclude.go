@@ -1,0 +1,175 @@
+package sqlstore
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/waybill-go/waybill/eventing"
+)
+
+// The primary key stops a concurrent twin: its insert waits for this transaction
+// and then inserts nothing.
+const insertInbox = `
+INSERT INTO processed_events (event_id, consumer_name, processed_at, expires_at, generation) VALUES ($1, $2, $3, $4, $5)
+ON CONFLICT (event_id, consumer_name) DO NOTHING`
+
+// Succeed implements [eventing.ConsumerStore].
+func (s *Store) Succeed(ctx context.Context, r eventing.Success) error {
+	return s.inTx(ctx, func(tx Tx) error {
+		if r.Effect != nil {
+			if err := r.Effect(ctx, tx.Raw()); err != nil {
+				return err
+			}
+		}
+		if err := eventing.Fault(ctx, eventing.FaultHandled); err != nil {
+			return err
+		}
+		if err := s.checkLease(ctx, tx, r.Lease); err != nil {
+			return err
+		}
+		inserted, err := tx.Exec(ctx, s.sql(insertInbox), r.EventID, r.Consumer, s.time(r.Now), s.time(r.InboxUntil), r.Generation)
+		if err != nil {
+			return err
+		}
+		if inserted == 0 {
+			return conflict(r.Run)
+		}
+		if err := s.removeDelivery(ctx, tx, r.Run); err != nil {
+			return err
+		}
+		if r.Generation > 0 {
+			if err := s.resolve(ctx, tx, r.Run, r.Now, r.DeadLetterUntil); err != nil {
+				return err
+			}
+		}
+		return finish(ctx, tx, r.Finish, eventing.FaultConcluding)
+	})
+}
+
+func conflict(r eventing.Run) error {
+	return fmt.Errorf("event %s at %s: %w", r.EventID, r.Consumer, eventing.ErrConflict)
+}
+
+func finish(ctx context.Context, tx Tx, hook func(context.Context, any) error, p eventing.FaultPoint) error {
+	if hook != nil {
+		if err := hook(ctx, tx.Raw()); err != nil {
+			return err
+		}
+	}
+	return eventing.Fault(ctx, p)
+}
+
+const anyDelivery = `SELECT 1 FROM event_deliveries WHERE consumer_name = $1 AND event_id = $2`
+
+// asFound is the condition that a delivery is still what its run began with.
+const asFound = ` WHERE consumer_name = $1 AND event_id = $2 AND state = $3 AND generation = $4 AND coalesce(claim_token, '') = $5`
+
+// removeDelivery removes the run's delivery row, which must be as it was found.
+func (s *Store) removeDelivery(ctx context.Context, tx Tx, r eventing.Run) error {
+	if r.Found == eventing.StateNone {
+		var exists int
+		found, err := one(ctx, tx, s.sql(anyDelivery), []any{r.Consumer, r.EventID}, &exists)
+		if err == nil && found {
+			err = conflict(r)
+		}
+		return err
+	}
+	removed, err := tx.Exec(ctx, s.sql(`DELETE FROM event_deliveries`+asFound), r.Consumer, r.EventID, string(r.Found), r.Generation, r.ClaimToken)
+	if err == nil && removed == 0 {
+		err = conflict(r)
+	}
+	return err
+}
+
+const resolve = `
+UPDATE dead_letter_consumers SET status = 'closed', resolution = 'resolved', updated_at = $3, expires_at = $4
+WHERE consumer_name = $1 AND event_id = $2 AND status <> 'closed'`
+
+// resolve closes an open dead letter: its event has been processed after all.
+func (s *Store) resolve(ctx context.Context, tx Tx, r eventing.Run, now, until time.Time) error {
+	_, err := tx.Exec(ctx, s.sql(resolve), r.Consumer, r.EventID, s.time(now), s.time(until))
+	return err
+}
+
+const deleteInbox = `DELETE FROM processed_events WHERE event_id = $1 AND consumer_name = $2`
+
+// Fail implements [eventing.ConsumerStore].
+func (s *Store) Fail(ctx context.Context, f eventing.Failure) error {
+	return s.inTx(ctx, func(tx Tx) error {
+		if err := s.checkLease(ctx, tx, f.Lease); err != nil {
+			return err
+		}
+		// A twin may be about to commit its success: inserting the inbox row waits for
+		// it, which looking would not.
+		inserted, err := tx.Exec(ctx, s.sql(insertInbox), f.EventID, f.Consumer, s.time(f.Now), nil, f.Generation)
+		if err != nil {
+			return err
+		}
+		if inserted == 0 {
+			return conflict(f.Run)
+		}
+		if _, err := tx.Exec(ctx, s.sql(deleteInbox), f.EventID, f.Consumer); err != nil {
+			return err
+		}
+		if err := s.recordFailure(ctx, tx, f); err != nil {
+			return err
+		}
+		if f.State == eventing.StateDead {
+			if err := s.bury(ctx, tx, f); err != nil {
+				return err
+			}
+		}
+		return finish(ctx, tx, f.Finish, eventing.FaultFailing)
+	})
+}
+
+const updateDelivery = `
+UPDATE event_deliveries SET state = $6, attempts = $7, attempt_history = $8, due_at = $9, updated_at = $10, claim_token = NULL, claim_until = NULL` + asFound
+
+// recordFailure writes the delivery row of a failed run.
+func (s *Store) recordFailure(ctx context.Context, tx Tx, f eventing.Failure) error {
+	history, err := asJSON(append([]eventing.Attempt{}, f.History...))
+	if err != nil {
+		return err
+	}
+	var written int64
+	if f.Found == eventing.StateNone {
+		written, err = tx.Exec(ctx, s.sql(insertDelivery), f.Consumer, f.EventID, f.EventType, nullable(f.OrderingKey), f.Partition,
+			string(f.State), f.Attempts, f.PriorAttempts, s.time(f.DueAt), f.Generation, history, string(f.Payload), nullable(f.OutboxID), s.time(f.Now))
+	} else {
+		written, err = tx.Exec(ctx, s.sql(updateDelivery), f.Consumer, f.EventID, string(f.Found), f.Generation, f.ClaimToken,
+			string(f.State), f.Attempts, history, s.time(f.DueAt), s.time(f.Now))
+	}
+	if err == nil && written == 0 {
+		err = conflict(f.Run)
+	}
+	return err
+}
+
+// With an in-process broker a settled row says what became of the event, also
+// hours later.
+const failSentRow = `UPDATE event_outbox SET status = 'failed', last_error = $2 WHERE id = $1 AND status = 'sent'`
+
+// bury opens the dead letter of a delivery that has just died.
+func (s *Store) bury(ctx context.Context, tx Tx, f eventing.Failure) error {
+	if err := s.recordDeath(ctx, tx, death{
+		eventID: f.EventID, consumer: f.Consumer, eventType: f.EventType, payload: f.Payload,
+		stage: f.Stage, reason: f.Reason, message: f.Message, attempts: f.Attempts, history: f.History,
+		orderingKey: f.OrderingKey, generation: f.Generation, now: f.Now, until: f.DeadLetterUntil,
+	}); err != nil || f.OutboxID == "" {
+		return err
+	}
+	_, err := tx.Exec(ctx, s.sql(failSentRow), f.OutboxID, f.Message)
+	return err
+}
+
+// Quarantine implements [eventing.ConsumerStore].
+func (s *Store) Quarantine(ctx context.Context, f eventing.Failure) error {
+	return s.inTx(ctx, func(tx Tx) error {
+		if err := s.bury(ctx, tx, f); err != nil {
+			return err
+		}
+		return finish(ctx, tx, f.Finish, eventing.FaultFailing)
+	})
+}

@@ -1,0 +1,88 @@
+package sqlstore
+
+import (
+	"context"
+
+	"github.com/waybill-go/waybill/eventing"
+)
+
+// reachable: something can still run or send this event.
+const reachable = `(
+	EXISTS (SELECT 1 FROM event_outbox live WHERE live.event_id = t.event_id AND live.status = 'pending')
+	OR EXISTS (SELECT 1 FROM event_deliveries d WHERE d.event_id = t.event_id)
+	OR EXISTS (SELECT 1 FROM dead_letter_consumers c WHERE c.event_id = t.event_id AND c.status <> 'closed'))`
+
+const pruneOutbox = `
+DELETE FROM event_outbox WHERE seq IN (SELECT seq FROM event_outbox t
+	WHERE status IN ('sent', 'failed') AND sent_at < $1 AND NOT ` + reachable + ` LIMIT $2 {skip locked})`
+
+const pruneInbox = `
+DELETE FROM processed_events WHERE (event_id, consumer_name) IN (SELECT event_id, consumer_name FROM processed_events t
+	WHERE expires_at < $1 AND NOT ` + reachable + ` LIMIT $2 {skip locked})`
+
+const pruneDeadLetters = `
+DELETE FROM dead_letter_consumers WHERE (event_id, consumer_name) IN (SELECT event_id, consumer_name FROM dead_letter_consumers
+	WHERE status = 'closed' AND expires_at < $1 LIMIT $2 {skip locked}) RETURNING event_id`
+
+const pruneDeadEvents = `
+DELETE FROM dead_letter_events WHERE {in event_id $1}
+	AND NOT EXISTS (SELECT 1 FROM dead_letter_consumers c WHERE c.event_id = dead_letter_events.event_id)`
+
+const expiredDeadLetters = `
+SELECT c.event_id, c.consumer_name FROM dead_letter_consumers c
+WHERE c.status <> 'closed' AND c.expires_at < $1
+	AND NOT EXISTS (SELECT 1 FROM event_deliveries p WHERE p.consumer_name = c.consumer_name
+		AND p.ordering_key = c.ordering_key AND p.event_id <> c.event_id)
+ORDER BY c.expires_at LIMIT $2`
+
+// Prune implements [eventing.PruneStore]. Each table has a short transaction of
+// its own.
+func (s *Store) Prune(ctx context.Context, r eventing.PruneRequest) (n eventing.Pruned, err error) {
+	var expired []eventing.Target
+	if err := each(ctx, s.db, s.sql(expiredDeadLetters), []any{s.time(r.Now), r.Limit}, func(rows Rows) error {
+		expired = append(expired, eventing.Target{})
+		return rows.Scan(&expired[len(expired)-1].EventID, &expired[len(expired)-1].Consumer)
+	}); err != nil {
+		return n, err
+	}
+	for _, t := range expired {
+		act := eventing.Act{Act: "discarded", By: "pruner", At: r.Now, Note: string(eventing.ReasonExpired)}
+		if err := s.Discard(ctx, t, act); err != nil {
+			return n, err
+		}
+		n.Expired++
+	}
+	if n.Outbox, err = s.prune(ctx, pruneOutbox, s.time(r.SentBefore), r.Limit); err != nil {
+		return n, err
+	}
+	if n.Inbox, err = s.prune(ctx, pruneInbox, s.time(r.Now), r.Limit); err != nil {
+		return n, err
+	}
+	n.DeadLetters, err = s.pruneDeadLetters(ctx, r)
+	return n, err
+}
+
+func (s *Store) prune(ctx context.Context, query string, args ...any) (n int, err error) {
+	err = s.inTx(ctx, func(tx Tx) error {
+		removed, err := tx.Exec(ctx, s.sql(query), args...)
+		n = int(removed)
+		return err
+	})
+	return n, err
+}
+
+func (s *Store) pruneDeadLetters(ctx context.Context, r eventing.PruneRequest) (n int, err error) {
+	err = s.inTx(ctx, func(tx Tx) error {
+		var events []string
+		if err := each(ctx, tx, s.sql(pruneDeadLetters), []any{s.time(r.Now), r.Limit}, func(rows Rows) error {
+			events = append(events, "")
+			return rows.Scan(&events[len(events)-1])
+		}); err != nil || len(events) == 0 {
+			return err
+		}
+		n = len(events)
+		_, err := tx.Exec(ctx, s.sql(pruneDeadEvents), s.list(events))
+		return err
+	})
+	return n, err
+}

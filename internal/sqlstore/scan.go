@@ -1,0 +1,62 @@
+package sqlstore
+
+import (
+	"database/sql"
+	"encoding/json"
+	"fmt"
+	"time"
+)
+
+// timestamp scans a point in time from whatever the driver has; NULL is zero.
+type timestamp struct{ time.Time }
+
+// TimeLayout is how dialects without a type for it write a point in time: of
+// fixed width, so that its order is that of the text.
+const TimeLayout = "2006-01-02T15:04:05.000000Z"
+
+// Scan implements [sql.Scanner].
+func (t *timestamp) Scan(v any) (err error) {
+	switch v := v.(type) {
+	case nil:
+		t.Time = time.Time{}
+	case time.Time:
+		t.Time = v.UTC()
+	case string:
+		t.Time, err = time.Parse(time.RFC3339Nano, v)
+	case []byte:
+		t.Time, err = time.Parse(time.RFC3339Nano, string(v))
+	default:
+		err = fmt.Errorf("a point in time is stored as %T", v)
+	}
+	return err
+}
+
+// text scans a string that may be NULL.
+type text string
+
+// Scan implements [sql.Scanner].
+func (t *text) Scan(v any) error {
+	var s sql.NullString
+	if err := s.Scan(v); err != nil {
+		return err
+	}
+	*t = text(s.String)
+	return nil
+}
+
+// jsonText scans a JSON document into V.
+type jsonText[V any] struct{ V V }
+
+// Scan implements [sql.Scanner].
+func (j *jsonText[V]) Scan(v any) error {
+	var s text
+	if err := s.Scan(v); err != nil || s == "" {
+		return err
+	}
+	return json.Unmarshal([]byte(s), &j.V)
+}
+
+var (
+	_ sql.Scanner = (*timestamp)(nil)
+	_ sql.Scanner = (*text)(nil)
+)
