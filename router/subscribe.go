@@ -1,0 +1,143 @@
+package router
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/waybill-go/waybill/eventing"
+	"github.com/waybill-go/waybill/middleware"
+)
+
+// windowSubscriber is a subscriber that delivers several messages of a topic before
+// the first is acked, such as the in-process broker.
+type windowSubscriber interface {
+	SubscribeWindow(ctx context.Context, topic string, window int) (<-chan *message.Message, error)
+}
+
+// subscriber returns what a consumer's Watermill handler subscribes with.
+func (r *Router) subscriber(c *middleware.Consumption, declared *consumer) message.Subscriber {
+	if c.Ordered() {
+		ttl := r.cfg.LeaseTTL
+		if ttl == 0 {
+			ttl = 5 * time.Second
+		}
+		return &partitions{sub: r.cfg.Subscriber, leases: c.Leases, every: ttl / 6, logger: r.cfg.Logger.With("consumer", declared.Name)}
+	}
+	return windowed{r.cfg.Subscriber, c.Policy().Concurrency}
+}
+
+// windowed subscribes for an unordered consumer. Its Close does nothing: whoever
+// made the subscriber closes it, and the subscription ends with its context.
+type windowed struct {
+	sub    message.Subscriber
+	window int
+}
+
+func (w windowed) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {
+	if sub, ok := w.sub.(windowSubscriber); ok {
+		return sub.SubscribeWindow(ctx, topic, w.window)
+	}
+	return w.sub.Subscribe(ctx, topic)
+}
+
+func (windowed) Close() error { return nil }
+
+// partitions subscribes for an ordered consumer: to those partitions of the topic
+// whose lease it holds, each one message at a time.
+type partitions struct {
+	sub    message.Subscriber
+	leases func(context.Context) ([]eventing.Lease, error)
+	every  time.Duration
+	logger *slog.Logger
+}
+
+func (*partitions) Close() error { return nil }
+
+func (p *partitions) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {
+	out := make(chan *message.Message)
+	go func() {
+		defer close(out)
+		var forwarding sync.WaitGroup
+		defer forwarding.Wait()
+		held := map[int]subscription{}
+		tick := time.NewTicker(max(p.every, time.Millisecond))
+		defer tick.Stop()
+		for {
+			p.follow(ctx, topic, held, out, &forwarding)
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+			}
+		}
+	}()
+	return out, nil
+}
+
+// subscription is that of one partition, under one lease.
+type subscription struct {
+	token int64
+	stop  context.CancelFunc
+	ended chan struct{}
+}
+
+// follow ends the subscriptions of partitions that were lost and begins those of
+// partitions that were won.
+func (p *partitions) follow(ctx context.Context, topic string, held map[int]subscription, out chan<- *message.Message, forwarding *sync.WaitGroup) {
+	leases, err := p.leases(ctx)
+	if err != nil && ctx.Err() == nil {
+		p.logger.Warn("router: renewing the leases failed", "error", err)
+	}
+	now := make(map[int]int64, len(leases))
+	for _, l := range leases {
+		now[l.Partition] = l.Token
+	}
+	for partition, s := range held {
+		if token, ok := now[partition]; !ok || token != s.token || s.over() {
+			s.stop()
+			delete(held, partition)
+		}
+	}
+	for partition, token := range now {
+		if _, ok := held[partition]; ok || ctx.Err() != nil {
+			continue
+		}
+		subCtx, stop := context.WithCancel(ctx)
+		in, err := p.sub.Subscribe(subCtx, eventing.PartitionTopic(topic, partition))
+		if err != nil {
+			stop()
+			p.logger.Warn("router: subscribing failed; will try again", "topic", topic, "partition", partition, "error", err)
+			continue
+		}
+		s := subscription{token: token, stop: stop, ended: make(chan struct{})}
+		held[partition] = s
+		forwarding.Go(func() {
+			defer close(s.ended)
+			defer stop()
+			forward(subCtx, in, out)
+		})
+	}
+}
+
+func (s subscription) over() bool {
+	select {
+	case <-s.ended:
+		return true
+	default:
+		return false
+	}
+}
+
+func forward(ctx context.Context, in <-chan *message.Message, out chan<- *message.Message) {
+	for m := range in {
+		select {
+		case out <- m:
+		case <-ctx.Done():
+			// Neither acked nor nacked: the broker gives it to the next subscription.
+		}
+	}
+}
