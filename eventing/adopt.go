@@ -2,7 +2,6 @@ package eventing
 
 import (
 	"fmt"
-	"strconv"
 	"time"
 )
 
@@ -52,7 +51,7 @@ func IsUndecodable(eventID string) bool { return isSynthetic(eventID) }
 // consumer, and told from earlier replays by its generation.
 func ReplayRow(dl DeadLetter, generation int, now time.Time) OutboxRow {
 	return OutboxRow{
-		ID:      dl.EventID + "/" + dl.Consumer + "/" + strconv.Itoa(generation),
+		ID:      fmt.Sprintf("%s/%s/%d@%d", dl.EventID, dl.Consumer, generation, now.UnixMilli()),
 		EventID: dl.EventID, EventType: dl.EventType, Payload: dl.Payload, OrderingKey: dl.OrderingKey,
 		Partition: PartitionOf(dl.OrderingKey, dl.EventID), CreatedAt: now, Consumer: dl.Consumer, Generation: generation,
 	}

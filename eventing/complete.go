@@ -3,7 +3,6 @@ package eventing
 import (
 	"context"
 	"fmt"
-	"strings"
 	"sync"
 
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -108,9 +107,4 @@ func (d *Dispatcher) settleCompleted(ctx context.Context) (int, error) {
 		delete(f.rows, r.ID)
 	}
 	return n, nil
-}
-
-// validText makes a string storable as text in every database.
-func validText(s string) string {
-	return strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "\uFFFD")
 }

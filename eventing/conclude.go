@@ -54,7 +54,7 @@ func (c *Consumer) succeed(ctx context.Context, r Run, e Envelope) error {
 
 // call runs the handler within its time, and turns a panic into an error.
 func (c *Consumer) call(ctx context.Context, e Envelope) (err error) {
-	ctx, cancel := context.WithTimeout(handlerContext(ctx, e.Header), c.cfg.Policy.Timeout)
+	ctx, cancel := context.WithTimeout(handlerContext(ctx, e), c.cfg.Policy.Timeout)
 	defer cancel()
 	defer func() {
 		if v := recover(); v != nil {

@@ -30,6 +30,15 @@ type Conclusion struct {
 	Err      error // of the handler; nil if processed
 }
 
+// Message returns the error's text, as bounded as it is in the store; "" if
+// processed.
+func (c Conclusion) Message() string {
+	if c.Err == nil {
+		return ""
+	}
+	return truncate(c.Err.Error())
+}
+
 // ConsumerConfig configures a [Consumer].
 type ConsumerConfig struct {
 	// Name identifies the consumer in the store, for ever. Needed; at most 255 bytes.
@@ -136,6 +145,20 @@ func (c *Consumer) Policy() Policy { return c.cfg.Policy }
 
 // Codec returns the codec of the consumer's messages.
 func (c *Consumer) Codec() Codec { return c.cfg.Codec }
+
+// Ordered reports whether the consumer is an ordered one, which subscribes to
+// the partitions that it has leased; see Leases.
+func (c *Consumer) Ordered() bool { return c.leases != nil }
+
+// Leases acquires and renews the partitions of an ordered consumer, if it is time
+// to, and returns those that it holds now.
+func (c *Consumer) Leases(ctx context.Context) ([]Lease, error) {
+	if c.leases == nil {
+		return nil, nil
+	}
+	err := c.leases.refresh(ctx)
+	return c.leases.live(), err
+}
 
 // Receive takes a message from the broker to its conclusion. If it returns nil,
 // ack the message: the event is processed, or the store has it (to be retried,

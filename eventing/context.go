@@ -10,6 +10,7 @@ const (
 	traceKey
 	faultKey
 	txKey
+	envelopeKey
 )
 
 // WithCorrelationID returns a context in which appended events carry the given
@@ -53,17 +54,25 @@ func TraceContext(ctx context.Context) (traceParent, traceState string) {
 
 // handlerContext is the context in which a handler runs: what it appends is
 // caused by its event.
-func handlerContext(ctx context.Context, h Header) context.Context {
-	ctx = WithCorrelationID(ctx, h.CorrelationID)
-	ctx = WithCausationID(ctx, h.ID)
-	if h.TraceParent != "" {
-		ctx = WithTraceContext(ctx, h.TraceParent, h.TraceState)
+func handlerContext(ctx context.Context, e Envelope) context.Context {
+	ctx = context.WithValue(ctx, envelopeKey, e)
+	ctx = WithCorrelationID(ctx, e.CorrelationID)
+	ctx = WithCausationID(ctx, e.ID)
+	if e.TraceParent != "" {
+		ctx = WithTraceContext(ctx, e.TraceParent, e.TraceState)
 	}
 	return ctx
 }
 
-// ContextWithTx returns a context that carries the transaction of a running
-// delivery. Stores need not call it: the consumer engine does.
+// EnvelopeFromContext returns the event that the running handler was called
+// with. ok is false outside of a [Consumer].
+func EnvelopeFromContext(ctx context.Context) (e Envelope, ok bool) {
+	e, ok = ctx.Value(envelopeKey).(Envelope)
+	return e, ok
+}
+
+// contextWithTx returns a context that carries the transaction of a running
+// delivery.
 func contextWithTx(ctx context.Context, tx any) context.Context {
 	return context.WithValue(ctx, txKey, tx)
 }

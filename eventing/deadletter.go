@@ -99,12 +99,17 @@ type DeadLetterStore interface {
 	// reviewed: ErrState otherwise.
 	Replay(ctx context.Context, t Target, act Act) error
 	// Discard, in one transaction: the delivery and any pending replay row removed,
-	// status closed, resolution discarded. Allowed from any state but closed:
+	// status closed, resolution discarded, expiry at least [DiscardedRetention]
+	// from the act. Allowed from any state but closed:
 	// ErrState otherwise.
 	Discard(ctx context.Context, t Target, act Act) error
 	// Wake tells the dispatchers of this process to look now.
 	Wake()
 }
+
+// DiscardedRetention is how long a dead letter is kept at least after it was
+// discarded.
+const DiscardedRetention = 30 * 24 * time.Hour
 
 // Target names a dead letter.
 type Target struct {

@@ -145,7 +145,8 @@ type ConsumerStore interface {
 	// is to park, it stores the delivery as parked, behind all others of its
 	// consumer (a dead one that is replayed out of turn becomes parked where it
 	// is), in one transaction with the check of the lease. The found state,
-	// attempts and history come back in the Run.
+	// attempts and history come back in the Run; for a replay whose delivery has no
+	// row, those of the dead letter, as attempts before this replay.
 	Arrive(ctx context.Context, d Delivery, lease *Lease, now time.Time) (Decision, Run, error)
 	// Succeed concludes a successful run in one transaction: Effect; the lease; the
 	// inbox row; removal of the delivery row, which must be as it was found; an open
@@ -156,18 +157,21 @@ type ConsumerStore interface {
 	// Fail records a failed run in one transaction: the lease; the delivery row
 	// inserted or, if it is as it was found, updated; if dead, the dead letter
 	// opened or opened again (status pending), and the outbox row of OutboxID, if
-	// it is sent, marked failed; Finish. It returns [ErrConflict] as Succeed does.
+	// it is sent, marked failed; else the expiry of an open dead letter of the
+	// delivery pushed out to DeadLetterUntil; Finish. It returns [ErrConflict] as
+	// Succeed does.
 	Fail(ctx context.Context, f Failure) error
 	// Quarantine opens a dead letter of stage decode for bytes that are no envelope,
 	// or opens it again: f.EventID and f.Payload are as [Undecodable] makes them.
 	// There is no delivery row. The outbox row is treated as by Fail.
 	Quarantine(ctx context.Context, f Failure) error
 	// Due returns deliveries to run now, the longest waiting first. Unordered:
-	// retrying ones that are due and not claimed, claimed until ClaimUntil.
+	// retrying ones that are due, and parked ones (from when the consumer was
+	// ordered), that are not claimed; they are claimed until ClaimUntil.
 	// Ordered: of each key in the leased partitions only the delivery with the lowest
 	// position, if it is retrying and due, or parked.
 	Due(ctx context.Context, r DueRequest) ([]Run, error)
-	// Forget removes the delivery row of a run whose event turns out to have
-	// been processed, and closes its dead letter as resolved.
+	// Forget, only if an inbox row exists: removes the delivery row, and closes
+	// the dead letter as resolved.
 	Forget(ctx context.Context, r Run, now time.Time) error
 }

@@ -29,15 +29,15 @@ type DispatchStore interface {
 	//   - else the row that CompleteRow returns takes its place.
 	Adopt(ctx context.Context, r AdoptRequest) (int, error)
 	// Claim returns pending rows that are due, of the given partitions, in the
-	// order of Seq. It leaves out rows whose ordering key has an open dead letter
-	// of stage dispatch that holds the key, unless the row is of that event.
+	// order of Seq. It leaves out rows whose ordering key is held by an open dead
+	// letter (see DispatchFailure.HoldKey), but never a replay.
 	Claim(ctx context.Context, r ClaimRequest) ([]OutboxRow, error)
 	// Settle marks rows that are still pending, and whose partition the holder
 	// has leased until after Now, as sent; if ByCompletion, as failed where a
 	// consumer has a pending or reviewed dead letter of the event (of stage handle
 	// or decode; of a row with a Consumer, only that one's counts). A settled row of
-	// generation > 0 without a Consumer closes the event's dead letter of stage
-	// dispatch as resolved. It returns how many it marked.
+	// generation > 0 without a Consumer closes the event's replayed dead letter
+	// without a consumer as resolved. It returns how many it marked.
 	Settle(ctx context.Context, r SettleRequest) (int, error)
 	// FailDispatch, in one transaction, if the row is still pending and its partition
 	// held: status failed, and a dead letter of stage dispatch for the row's Consumer.
@@ -314,7 +314,7 @@ func (d *Dispatcher) fail(ctx context.Context, row OutboxRow, reason ReasonCode,
 	now := d.cfg.Now()
 	if err := d.store.FailDispatch(ctx, DispatchFailure{
 		Row: row, Holder: d.cfg.Holder, Reason: reason, Message: truncate(err.Error()),
-		HoldKey: holdKey && row.OrderingKey != "", Now: now, DeadLetterUntil: now.Add(d.cfg.DeadLetterRetention),
+		HoldKey: holdKey, Now: now, DeadLetterUntil: now.Add(d.cfg.DeadLetterRetention),
 	}); err != nil {
 		return fmt.Errorf("dead-letter %s: %w", row.EventID, err)
 	}

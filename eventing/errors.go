@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 )
 
@@ -141,4 +142,17 @@ func reasonOf(err error) ReasonCode {
 		return ReasonTimeout
 	}
 	return ReasonHandlerError
+}
+
+const maxMessageBytes = 1024
+
+// truncate makes an error's text storable in every database: bounded, UTF-8,
+// without NUL.
+func truncate(s string) string {
+	const ellipsis = "…"
+	s = strings.ReplaceAll(strings.ToValidUTF8(s[:min(len(s), 2*maxMessageBytes)], "\uFFFD"), "\x00", "\uFFFD")
+	if len(s) <= maxMessageBytes {
+		return s
+	}
+	return strings.ToValidUTF8(s[:maxMessageBytes-len(ellipsis)], "") + ellipsis
 }

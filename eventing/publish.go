@@ -12,15 +12,21 @@ import (
 func (d *Dispatcher) publish(ctx context.Context, rows []OutboxRow) (int, error) {
 	b := batch{d: d, topics: map[string][]*sending{}}
 	failed := 0
+	held := map[string]bool{} // keys of which nothing more may go out
 	for _, row := range rows {
+		if held[row.OrderingKey] {
+			continue
+		}
 		reason, err := b.add(row)
 		if err == nil {
 			continue
 		}
-		if err := d.fail(ctx, row, reason, err, b.orderedRoute(row)); err != nil {
+		holdKey := b.orderedRoute(row) && row.OrderingKey != ""
+		if err := d.fail(ctx, row, reason, err, holdKey); err != nil {
 			return failed, err
 		}
 		failed++
+		held[row.OrderingKey] = holdKey
 	}
 	if cp, ok := d.pub.(CompletionPublisher); ok {
 		n, err := b.launch(cp)
@@ -36,7 +42,7 @@ func (d *Dispatcher) publish(ctx context.Context, rows []OutboxRow) (int, error)
 		return failed + n, err
 	}
 	for _, s := range b.poison {
-		if err := d.fail(ctx, s.row, ReasonUnpublishable, s.err, s.ordered); err != nil {
+		if err := d.fail(ctx, s.row, ReasonUnpublishable, s.err, s.ordered && s.row.OrderingKey != ""); err != nil {
 			return failed + n, err
 		}
 		failed++
@@ -238,12 +244,3 @@ func (p *publication) withoutHeld(i, j int) (batch []*message.Message, sent []*s
 	return batch, sent
 }
 
-const maxMessageBytes = 1024
-
-// truncate keeps error texts from growing without bound in the store.
-func truncate(s string) string {
-	if len(s) <= maxMessageBytes {
-		return validText(s)
-	}
-	return validText(s[:maxMessageBytes-3]) + "…"
-}

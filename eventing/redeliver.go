@@ -14,7 +14,10 @@ import (
 // tried again; Run returns nil.
 func (c *Consumer) Run(ctx context.Context) error {
 	var work sync.WaitGroup
-	defer work.Wait()
+	defer func() {
+		work.Wait()
+		c.release(context.WithoutCancel(ctx))
+	}()
 	if c.leases != nil {
 		work.Go(func() {
 			c.leases.keep(ctx, func(err error) { c.cfg.Logger.Warn("consumer: renewing the leases failed", "error", err) })
@@ -38,6 +41,18 @@ func (c *Consumer) Run(ctx context.Context) error {
 		c.await(ctx, pause)
 	}
 	return nil
+}
+
+// release gives the leases back, unless they are the dispatcher's.
+func (c *Consumer) release(ctx context.Context) {
+	if c.leases == nil || c.leases.scope == DispatchScope {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	if err := c.leases.release(ctx); err != nil {
+		c.cfg.Logger.Warn("consumer: giving the leases back failed; they expire", "error", err)
+	}
 }
 
 // await waits for the next look: the pause, the next retry that was recorded

@@ -33,7 +33,7 @@ func (s *Store) Stats(ctx context.Context) (st eventing.Stats, err error) {
 		}
 	}
 	st.Inbox = inbox["processed"]
-	var pending, sent timestamp
+	var pending, sent Timestamp
 	_, err = one(ctx, s.db, s.sql(oldestRows), nil, &pending, &sent)
 	st.OldestPending, st.OldestSent = pending.Time, sent.Time
 	return st, err

@@ -11,7 +11,7 @@ import (
 const arrive = `
 SELECT EXISTS (SELECT 1 FROM processed_events WHERE event_id = $1 AND consumer_name = $2),
 	d.state, coalesce(d.generation, 0), coalesce(d.attempts, 0), coalesce(d.prior_attempts, 0), d.attempt_history,
-	c.status, c.resolution,
+	c.status, c.resolution, coalesce(c.attempt_count, 0), c.attempt_history,
 	$3 <> '' AND EXISTS (SELECT 1 FROM event_deliveries o WHERE o.consumer_name = $2 AND o.ordering_key = $3 AND o.event_id <> $1),
 	$3 <> '' AND EXISTS (SELECT 1 FROM event_deliveries o WHERE o.consumer_name = $2 AND o.ordering_key = $3 AND o.position < d.position)
 FROM (SELECT 1 AS one) AS x
@@ -22,13 +22,17 @@ LEFT JOIN dead_letter_consumers c ON c.consumer_name = $2 AND c.event_id = $1`
 func (s *Store) Arrive(ctx context.Context, d eventing.Delivery, lease *eventing.Lease, now time.Time) (eventing.Decision, eventing.Run, error) {
 	var f eventing.Found
 	var state, status, resolution text
-	var history jsonText[[]eventing.Attempt]
+	var history, died jsonText[[]eventing.Attempt]
+	var deaths int
 	run := eventing.Run{Delivery: d, Lease: lease}
 	if _, err := one(ctx, s.db, s.sql(arrive), []any{d.EventID, d.Consumer, d.OrderingKey},
-		&f.Processed, &state, &f.Generation, &f.Attempts, &f.PriorAttempts, &history, &status, &resolution, &f.KeyBusy, &f.Ahead); err != nil {
+		&f.Processed, &state, &f.Generation, &f.Attempts, &f.PriorAttempts, &history, &status, &resolution, &deaths, &died, &f.KeyBusy, &f.Ahead); err != nil {
 		return "", run, err
 	}
 	f.State, f.History = eventing.State(state), history.V
+	if f.State == eventing.StateNone && d.Generation > 0 { // the replay of bytes that did not decode: no row went on counting
+		f.Attempts, f.PriorAttempts, f.History = deaths, deaths, died.V
+	}
 	f.Replayed = eventing.ReviewStatus(status) == eventing.StatusReplayed
 	f.Discarded = eventing.Resolution(resolution) == eventing.Discarded
 	run.Found, run.Attempts, run.PriorAttempts, run.History = f.State, f.Attempts, f.PriorAttempts, f.History
@@ -47,7 +51,7 @@ VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $14)
 ON CONFLICT (consumer_name, event_id) DO NOTHING`
 
 const parkDead = `
-UPDATE event_deliveries SET state = 'parked', updated_at = $4
+UPDATE event_deliveries SET state = 'parked', updated_at = $4, payload = $5
 WHERE consumer_name = $1 AND event_id = $2 AND state = 'dead' AND generation = $3`
 
 func (s *Store) park(ctx context.Context, d eventing.Delivery, found eventing.State, lease *eventing.Lease, now time.Time) error {
@@ -57,7 +61,7 @@ func (s *Store) park(ctx context.Context, d eventing.Delivery, found eventing.St
 		}
 		var err error
 		if found == eventing.StateDead {
-			_, err = tx.Exec(ctx, s.sql(parkDead), d.Consumer, d.EventID, d.Generation, s.time(now))
+			_, err = tx.Exec(ctx, s.sql(parkDead), d.Consumer, d.EventID, d.Generation, s.time(now), string(d.Payload))
 		} else {
 			_, err = tx.Exec(ctx, s.sql(insertDelivery), d.Consumer, d.EventID, d.EventType, nullable(d.OrderingKey), d.Partition,
 				string(eventing.StateParked), 0, 0, nil, d.Generation, nil, string(d.Payload), nullable(d.OutboxID), s.time(now))

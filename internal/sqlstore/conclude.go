@@ -115,17 +115,15 @@ func (s *Store) Fail(ctx context.Context, f eventing.Failure) error {
 		if err := s.recordFailure(ctx, tx, f); err != nil {
 			return err
 		}
-		if f.State == eventing.StateDead {
-			if err := s.bury(ctx, tx, f); err != nil {
-				return err
-			}
+		if err := s.afterFailure(ctx, tx, f); err != nil {
+			return err
 		}
 		return finish(ctx, tx, f.Finish, eventing.FaultFailing)
 	})
 }
 
 const updateDelivery = `
-UPDATE event_deliveries SET state = $6, attempts = $7, attempt_history = $8, due_at = $9, updated_at = $10, claim_token = NULL, claim_until = NULL` + asFound
+UPDATE event_deliveries SET state = $6, attempts = $7, attempt_history = $8, due_at = $9, updated_at = $10, payload = $11, claim_token = NULL, claim_until = NULL` + asFound
 
 // recordFailure writes the delivery row of a failed run.
 func (s *Store) recordFailure(ctx context.Context, tx Tx, f eventing.Failure) error {
@@ -139,11 +137,27 @@ func (s *Store) recordFailure(ctx context.Context, tx Tx, f eventing.Failure) er
 			string(f.State), f.Attempts, f.PriorAttempts, s.time(f.DueAt), f.Generation, history, string(f.Payload), nullable(f.OutboxID), s.time(f.Now))
 	} else {
 		written, err = tx.Exec(ctx, s.sql(updateDelivery), f.Consumer, f.EventID, string(f.Found), f.Generation, f.ClaimToken,
-			string(f.State), f.Attempts, history, s.time(f.DueAt), s.time(f.Now))
+			string(f.State), f.Attempts, history, s.time(f.DueAt), s.time(f.Now), string(f.Payload))
 	}
 	if err == nil && written == 0 {
 		err = conflict(f.Run)
 	}
+	return err
+}
+
+const keepDeadLetter = `
+UPDATE dead_letter_consumers SET expires_at = $3 WHERE consumer_name = $1 AND event_id = $2 AND status <> 'closed'`
+
+// afterFailure opens the dead letter of a delivery that has died; a replay that
+// goes on keeps the one it has from expiring.
+func (s *Store) afterFailure(ctx context.Context, tx Tx, f eventing.Failure) error {
+	if f.State == eventing.StateDead {
+		return s.bury(ctx, tx, f)
+	}
+	if f.Generation == 0 {
+		return nil
+	}
+	_, err := tx.Exec(ctx, s.sql(keepDeadLetter), f.Consumer, f.EventID, s.time(f.DeadLetterUntil))
 	return err
 }
 

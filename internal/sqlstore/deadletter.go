@@ -25,7 +25,7 @@ type death struct {
 const upsertDeadEvent = `
 INSERT INTO dead_letter_events (event_id, event_type, payload, error, first_seen_at, last_seen_at, attempts)
 VALUES ($1, $2, $3, $4, $5, $5, $6)
-ON CONFLICT (event_id) DO UPDATE SET error = excluded.error, last_seen_at = excluded.last_seen_at,
+ON CONFLICT (event_id) DO UPDATE SET payload = excluded.payload, error = excluded.error, last_seen_at = excluded.last_seen_at,
 	attempts = dead_letter_events.attempts + excluded.attempts`
 
 const lastDeath = `SELECT attempt_count, attempt_history FROM dead_letter_consumers WHERE event_id = $1 AND consumer_name = $2 {for update}`
@@ -36,8 +36,7 @@ INSERT INTO dead_letter_consumers (event_id, consumer_name, stage, reason_code, 
 VALUES ($1, $2, $3, $4, $5, $6, $7, 'pending', $8, $9, $10, $11, $11, $12)
 ON CONFLICT (event_id, consumer_name) DO UPDATE SET reason_code = excluded.reason_code, reason_message = excluded.reason_message,
 	attempt_count = excluded.attempt_count, attempt_history = excluded.attempt_history, status = 'pending', resolution = NULL,
-	stage = CASE WHEN excluded.stage = 'dispatch' THEN dead_letter_consumers.stage ELSE excluded.stage END,
-	holds_key = excluded.holds_key, updated_at = excluded.updated_at, expires_at = excluded.expires_at`
+	stage = excluded.stage, holds_key = excluded.holds_key, updated_at = excluded.updated_at, expires_at = excluded.expires_at`
 
 // recordDeath opens a dead letter, or opens it again.
 func (s *Store) recordDeath(ctx context.Context, tx Tx, d death) error {
@@ -90,7 +89,7 @@ func scanDeadLetter(rows Rows, d *eventing.DeadLetter) error {
 	var acts jsonText[[]eventing.Act]
 	var resolution, key text
 	var stage, reason, status string
-	var created, updated, expires timestamp
+	var created, updated, expires Timestamp
 	if err := rows.Scan(&d.EventID, &d.Consumer, &d.EventType, &stage, &reason, &d.Message, &d.AttemptCount, &history,
 		&status, &resolution, &acts, &key, &d.Generation, &created, &updated, &expires, &d.Payload, &d.ParkedBehind); err != nil {
 		return err
@@ -130,7 +129,7 @@ func (s *Store) lockDeadLetter(ctx context.Context, tx Tx, t eventing.Target) (d
 }
 
 const updateDeadLetter = `
-UPDATE dead_letter_consumers SET status = $3, resolution = $4, generation = $5, notes = $6, updated_at = $7
+UPDATE dead_letter_consumers SET status = $3, resolution = $4, generation = $5, notes = $6, updated_at = $7, expires_at = $8
 WHERE event_id = $1 AND consumer_name = $2`
 
 // act moves a dead letter to its next state and records who did it.
@@ -139,7 +138,7 @@ func (s *Store) act(ctx context.Context, tx Tx, d eventing.DeadLetter, a eventin
 	if err != nil {
 		return err
 	}
-	_, err = tx.Exec(ctx, s.sql(updateDeadLetter), d.EventID, d.Consumer, string(d.Status), nullable(string(d.Resolution)), d.Generation, notes, s.time(a.At))
+	_, err = tx.Exec(ctx, s.sql(updateDeadLetter), d.EventID, d.Consumer, string(d.Status), nullable(string(d.Resolution)), d.Generation, notes, s.time(a.At), s.time(d.ExpiresAt))
 	return err
 }
 

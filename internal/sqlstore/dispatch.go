@@ -10,8 +10,8 @@ const claim = `
 SELECT ` + outboxColumns + `
 FROM event_outbox o
 WHERE status = 'pending' AND {in ints partition $1} AND (due_at IS NULL OR due_at <= $2) AND NOT {in id $3}
-	AND NOT EXISTS (SELECT 1 FROM dead_letter_consumers h
-		WHERE h.holds_key = o.ordering_key AND h.status <> 'closed' AND h.event_id <> o.event_id)
+	AND (generation > 0 OR NOT EXISTS (SELECT 1 FROM dead_letter_consumers h
+		WHERE h.holds_key = o.ordering_key AND h.status <> 'closed'))
 ORDER BY seq LIMIT $4`
 
 // Claim implements [eventing.DispatchStore].
@@ -37,9 +37,9 @@ const settleByCompletion = `UPDATE event_outbox SET sent_at = $3, attempts = att
 			AND (event_outbox.consumer_name IS NULL OR c.consumer_name = event_outbox.consumer_name))
 		THEN 'failed' ELSE 'sent' END` + settleHeld
 
-const closeDispatchDeadLetter = `
+const closePublished = `
 UPDATE dead_letter_consumers SET status = 'closed', resolution = 'resolved', updated_at = $2
-WHERE event_id = $1 AND consumer_name = '' AND stage = 'dispatch' AND status = 'replayed'`
+WHERE event_id = $1 AND consumer_name = '' AND status = 'replayed'`
 
 // Settle implements [eventing.DispatchStore].
 func (s *Store) Settle(ctx context.Context, r eventing.SettleRequest) (n int, err error) {
@@ -61,7 +61,7 @@ func (s *Store) Settle(ctx context.Context, r eventing.SettleRequest) (n int, er
 			if row.Generation == 0 || row.Consumer != "" {
 				continue
 			}
-			if _, err := tx.Exec(ctx, s.sql(closeDispatchDeadLetter), row.EventID, s.time(r.Now)); err != nil {
+			if _, err := tx.Exec(ctx, s.sql(closePublished), row.EventID, s.time(r.Now)); err != nil {
 				return err
 			}
 		}

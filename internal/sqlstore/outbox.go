@@ -12,7 +12,7 @@ const outboxColumns = `seq, id, event_id, event_type, payload, ordering_key, par
 
 func scanOutboxRow(rows Rows, r *eventing.OutboxRow) error {
 	var key, consumer text
-	var created, due timestamp
+	var created, due Timestamp
 	var partition *int // NULL in a hand-written row
 	if err := rows.Scan(&r.Seq, &r.ID, &r.EventID, &r.EventType, &r.Payload, &key, &partition, &created, &due, &consumer, &r.Generation); err != nil {
 		return err

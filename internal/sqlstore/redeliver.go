@@ -15,7 +15,7 @@ WHERE consumer_name = $1 AND {in event_id $4} RETURNING ` + deliveryColumns
 
 const findDue = `
 SELECT event_id FROM event_deliveries
-WHERE consumer_name = $1 AND state = 'retrying' AND due_at <= $2 AND (claim_until IS NULL OR claim_until <= $2) AND NOT {in event_id $3}
+WHERE consumer_name = $1 AND (state = 'parked' OR (state = 'retrying' AND due_at <= $2)) AND (claim_until IS NULL OR claim_until <= $2) AND NOT {in event_id $3}
 ORDER BY due_at, position LIMIT $4 {skip locked}`
 
 // Of each key only the head: while anything is before it, a delivery waits.
@@ -78,7 +78,7 @@ func (s *Store) claimDue(ctx context.Context, r eventing.DueRequest) (runs []eve
 	return runs, err
 }
 
-const dueExists = `SELECT 1 FROM event_deliveries WHERE consumer_name = $1 AND state = 'retrying' AND due_at <= $2 LIMIT 1`
+const dueExists = `SELECT 1 FROM event_deliveries WHERE consumer_name = $1 AND (state = 'parked' OR (state = 'retrying' AND due_at <= $2)) LIMIT 1`
 
 func scanRun(rows Rows, consumer string) (eventing.Run, error) {
 	r := eventing.Run{Delivery: eventing.Delivery{Consumer: consumer}}

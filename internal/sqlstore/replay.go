@@ -58,6 +58,9 @@ func (s *Store) Discard(ctx context.Context, t eventing.Target, a eventing.Act) 
 			return notAllowed(t, "discarding it", d)
 		}
 		d.Status, d.Resolution = eventing.StatusClosed, eventing.Discarded
+		if keep := a.At.Add(eventing.DiscardedRetention); keep.After(d.ExpiresAt) {
+			d.ExpiresAt = keep
+		}
 		if err := s.act(ctx, tx, d, a); err != nil {
 			return err
 		}

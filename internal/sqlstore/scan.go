@@ -7,15 +7,15 @@ import (
 	"time"
 )
 
-// timestamp scans a point in time from whatever the driver has; NULL is zero.
-type timestamp struct{ time.Time }
+// Timestamp scans a point in time from whatever the driver has; NULL is zero.
+type Timestamp struct{ time.Time }
 
 // TimeLayout is how dialects without a type for it write a point in time: of
 // fixed width, so that its order is that of the text.
 const TimeLayout = "2006-01-02T15:04:05.000000Z"
 
 // Scan implements [sql.Scanner].
-func (t *timestamp) Scan(v any) (err error) {
+func (t *Timestamp) Scan(v any) (err error) {
 	switch v := v.(type) {
 	case nil:
 		t.Time = time.Time{}
@@ -57,6 +57,6 @@ func (j *jsonText[V]) Scan(v any) error {
 }
 
 var (
-	_ sql.Scanner = (*timestamp)(nil)
+	_ sql.Scanner = (*Timestamp)(nil)
 	_ sql.Scanner = (*text)(nil)
 )

@@ -59,7 +59,7 @@ CREATE TABLE event_deliveries (
     updated_at      TEXT NOT NULL DEFAULT (strftime('%Y-%m-%dT%H:%M:%f000Z', 'now')),
     UNIQUE (consumer_name, event_id)
 );
-CREATE INDEX event_deliveries_due ON event_deliveries (consumer_name, due_at) WHERE state = 'retrying';
+CREATE INDEX event_deliveries_due ON event_deliveries (consumer_name, due_at) WHERE state <> 'dead';
 CREATE INDEX event_deliveries_key ON event_deliveries (consumer_name, ordering_key, position);
 CREATE INDEX event_deliveries_partition ON event_deliveries (consumer_name, partition, position) WHERE state <> 'dead';
 CREATE INDEX event_deliveries_event ON event_deliveries (event_id);

@@ -1,0 +1,42 @@
+package inproc
+
+// maxIdle is how many places an empty queue keeps allocated.
+const maxIdle = 1024
+
+// queue is an unbounded first-in first-out list in order of seq.
+type queue struct {
+	items []*entry
+	head  int // of items; those before it are nil
+}
+
+func (q *queue) len() int       { return len(q.items) - q.head }
+func (q *queue) rest() []*entry { return q.items[q.head:] }
+
+func (q *queue) push(e *entry) {
+	if len(q.items) == cap(q.items) && q.head > len(q.items)/2 { // make room instead of growing
+		n := copy(q.items, q.items[q.head:])
+		clear(q.items[n:])
+		q.items, q.head = q.items[:n], 0
+	}
+	q.items = append(q.items, e)
+}
+
+// pop returns the first entry; there must be one.
+func (q *queue) pop() *entry {
+	e := q.items[q.head]
+	q.items[q.head] = nil
+	q.head++
+	if q.head == len(q.items) {
+		q.items, q.head = q.items[:0], 0
+		if cap(q.items) > maxIdle { // a burst's memory is not kept
+			q.items = nil
+		}
+	}
+	return e
+}
+
+// prepend puts entries before the others; all of them have to be older.
+func (q *queue) prepend(entries []*entry) {
+	q.items = append(entries, q.rest()...)
+	q.head = 0
+}

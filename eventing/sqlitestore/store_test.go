@@ -1,0 +1,51 @@
+package sqlitestore_test
+
+import (
+	"context"
+	"database/sql"
+	"path/filepath"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/waybill-go/waybill/eventing/eventingtest"
+	"github.com/waybill-go/waybill/eventing/sqlitestore"
+	"github.com/waybill-go/waybill/internal/sqltest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func TestStore(t *testing.T) {
+	t.Parallel()
+	eventingtest.TestStore(t, backend)
+}
+
+func BenchmarkStore(b *testing.B) { eventingtest.BenchmarkStore(b, backend) }
+
+var backend = eventingtest.Backend[*sql.Tx]{
+	Open:         func(tb testing.TB) eventingtest.Database[*sql.Tx] { return open(tb) },
+	Capabilities: eventingtest.Capabilities{BinaryPayload: true},
+}
+
+func open(tb testing.TB) sqltest.Database[*sql.Tx] {
+	tb.Helper()
+	s, err := sqlitestore.Open(context.Background(), filepath.Join(tb.TempDir(), "waybill.db"))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			tb.Error(err)
+		}
+	})
+	if _, err := s.DB().ExecContext(context.Background(), sqltest.EffectTable); err != nil {
+		tb.Fatal(err)
+	}
+	return sqltest.Database[*sql.Tx]{
+		Store: s, DB: s.DB(), Order: "rowid",
+		InsertIn: func(ctx context.Context, tx *sql.Tx, consumer, eventID string) error {
+			_, err := tx.ExecContext(ctx, sqltest.InsertEffect, consumer, eventID)
+			return err
+		},
+	}
+}

@@ -1,0 +1,36 @@
+package courier
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+
+	"github.com/waybill-go/waybill/service/internal/strictjson"
+)
+
+// EventID names the envelope of the event that source sent under the given
+// idempotency key: always the same, and another for every other pair, also
+// where two couriers share event ids or keys. It is a UUIDv8 (RFC 9562, section
+// 5.8) over 122 bits of SHA-256.
+func EventID(source, idempotencyKey string) string {
+	var b []byte
+	for _, part := range []string{"waybill courier event", source, idempotencyKey} {
+		// Lengths keep ("a", "bc") and ("ab", "c") apart.
+		b = binary.AppendUvarint(b, uint64(len(part)))
+		b = append(b, part...)
+	}
+	sum := sha256.Sum256(b)
+	id := sum[:16]
+	id[6] = id[6]&0x0f | 0x80
+	id[8] = id[8]&0x3f | 0x80
+	return fmt.Sprintf("%x-%x-%x-%x-%x", id[0:4], id[4:6], id[6:8], id[8:10], id[10:])
+}
+
+// CanonicalHash tells bodies apart: two get the same hash if they stand for the
+// same JSON value (see [strictjson.AppendCanonical]), however they are written.
+// It is SHA-256 in hexadecimal. raw must have passed [strictjson.Check].
+func CanonicalHash(raw []byte) string {
+	sum := sha256.Sum256(strictjson.AppendCanonical(make([]byte, 0, len(raw)), raw))
+	return hex.EncodeToString(sum[:])
+}

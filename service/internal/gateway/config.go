@@ -1,0 +1,127 @@
+// Package gateway puts the parts of the gateway together.
+package gateway
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/waybill-go/waybill/eventing"
+	"github.com/waybill-go/waybill/service/internal/store"
+)
+
+// Config is the gateway's configuration; each field's setting has its name in
+// capitals.
+type Config struct {
+	HTTPAddr         string
+	StoreURL         string
+	BrokerURL        string
+	HMACSecret       string
+	AdminToken       string
+	SignatureMaxSkew time.Duration
+
+	RetryMaxAttempts       int
+	RetryBackoffBaseMS     int
+	RetryBackoffMultiplier float64
+	RetryJitterPercent     float64
+	ProcessedTTLDays       int
+	DLQTTLDays             int
+
+	WorkerConcurrency int
+	LeaseTTL          time.Duration
+	ShutdownTimeout   time.Duration
+
+	Logger *slog.Logger
+	// Ready, if not nil, is told once the gateway serves.
+	Ready func(Started)
+
+	// wrap lets tests put a faulty part in place.
+	wrap func(parts) parts
+}
+
+// Started is what a gateway tells its operator when it serves.
+type Started struct {
+	// URL is the base address of its HTTP endpoints.
+	URL string
+	// Embedded: on a store in a file of this process.
+	Embedded bool
+	// HMACSecret and AdminToken are not empty if they were made for this run.
+	HMACSecret, AdminToken string
+}
+
+// ErrNoSecret: outside of the embedded default, secrets are not made up.
+var ErrNoSecret = errors.New("HMAC_SECRET and ADMIN_TOKEN are needed with this STORE_URL; make them with: openssl rand -hex 32")
+
+// secrets fills in what the embedded default may make up.
+func (c *Config) secrets(embedded bool) (made Started, err error) {
+	if c.HMACSecret != "" && c.AdminToken != "" {
+		return made, nil
+	}
+	if !embedded {
+		return made, ErrNoSecret
+	}
+	if c.HMACSecret == "" {
+		made.HMACSecret = newSecret()
+		c.HMACSecret = made.HMACSecret
+	}
+	if c.AdminToken == "" {
+		made.AdminToken = newSecret()
+		c.AdminToken = made.AdminToken
+	}
+	return made, nil
+}
+
+func newSecret() string {
+	var b [32]byte
+	_, _ = rand.Read(b[:]) // never fails: crypto/rand ends the process instead
+	return hex.EncodeToString(b[:])
+}
+
+const day = 24 * time.Hour
+
+func (c *Config) policy() eventing.Policy {
+	return eventing.Policy{
+		Concurrency: c.WorkerConcurrency,
+		Timeout:     handlerTimeout,
+		Retry: eventing.RetryPolicy{
+			MaxAttempts: c.RetryMaxAttempts, Base: time.Duration(c.RetryBackoffBaseMS) * time.Millisecond,
+			Multiplier: c.RetryBackoffMultiplier, Jitter: c.RetryJitterPercent / 100, JitterBasis: eventing.JitterOfDelay,
+		},
+		InboxRetention:      time.Duration(c.ProcessedTTLDays) * day,
+		DeadLetterRetention: time.Duration(c.DLQTTLDays) * day,
+	}
+}
+
+const handlerTimeout = 10 * time.Second
+
+// Validate names the settings that are at fault. [Run] does it first.
+func (c *Config) Validate() error {
+	var errs []error
+	check := func(ok bool, format string, args ...any) {
+		if !ok {
+			errs = append(errs, fmt.Errorf(format, args...))
+		}
+	}
+	check(c.BrokerURL == "inproc:", "BROKER_URL is %q: it must be inproc:", store.Masked(c.BrokerURL))
+	check(c.SignatureMaxSkew > 0, "SIGNATURE_MAX_SKEW is %v: it must be positive", c.SignatureMaxSkew)
+	check(c.RetryMaxAttempts > 0, "RETRY_MAX_ATTEMPTS is %d: it must be positive", c.RetryMaxAttempts)
+	check(c.RetryBackoffBaseMS > 0, "RETRY_BACKOFF_BASE_MS is %d: it must be positive", c.RetryBackoffBaseMS)
+	check(c.RetryBackoffMultiplier >= 1, "RETRY_BACKOFF_MULTIPLIER is %v: it must be at least 1", c.RetryBackoffMultiplier)
+	check(c.RetryJitterPercent >= 0 && c.RetryJitterPercent <= 100, "RETRY_JITTER_PERCENT is %v: it must be from 0 to 100", c.RetryJitterPercent)
+	check(c.ProcessedTTLDays > 0 && c.ProcessedTTLDays <= maxDays, "PROCESSED_TTL_DAYS is %d: it must be from 1 to %d", c.ProcessedTTLDays, maxDays)
+	check(c.DLQTTLDays > 0 && c.DLQTTLDays <= maxDays, "DLQ_TTL_DAYS is %d: it must be from 1 to %d", c.DLQTTLDays, maxDays)
+	check(c.WorkerConcurrency > 0, "WORKER_CONCURRENCY is %d: it must be positive", c.WorkerConcurrency)
+	check(c.LeaseTTL >= 100*time.Millisecond, "LEASE_TTL is %v: it must be at least 100ms", c.LeaseTTL)
+	check(c.ShutdownTimeout > 0, "SHUTDOWN_TIMEOUT is %v: it must be positive", c.ShutdownTimeout)
+	if len(errs) == 0 {
+		if err := c.policy().Validate(); err != nil {
+			errs = append(errs, fmt.Errorf("PROCESSED_TTL_DAYS and the RETRY settings: %w", err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+const maxDays = 36500

@@ -1,0 +1,129 @@
+package httpapi
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"reflect"
+	"strconv"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humachi"
+
+	"github.com/waybill-go/waybill/service/internal/courier"
+)
+
+// eventBody documents what the intake takes; [courier.Parse] checks it.
+type eventBody struct {
+	_              struct{}     `additionalProperties:"true"`
+	EventID        string       `json:"eventId" minLength:"1" maxLength:"256" doc:"The courier's own name for the event." example:"evt_123"`
+	EventType      string       `json:"eventType" minLength:"1" maxLength:"128" example:"shipment.status.updated"`
+	OccurredAt     time.Time    `json:"occurredAt" doc:"When it happened, by the courier's clock (RFC 3339)." example:"2026-02-26T12:00:00Z"`
+	Source         string       `json:"source" minLength:"1" maxLength:"256" doc:"Who sends. The secret of the signature must belong to it." example:"courier-x"`
+	IdempotencyKey string       `json:"idempotencyKey" minLength:"1" maxLength:"256" doc:"One key, one event: a repeat with the same body changes nothing, another body is refused." example:"courier-x:evt_123"`
+	Payload        eventPayload `json:"payload"`
+}
+
+type eventPayload struct {
+	_          struct{} `additionalProperties:"true"`
+	ShipmentID string   `json:"shipmentId" minLength:"1" maxLength:"256" example:"shp_456"`
+	OrderID    *string  `json:"orderId,omitempty" nullable:"true" maxLength:"256" example:"ord_789"`
+	Status     *string  `json:"status,omitempty" nullable:"true" maxLength:"1024" doc:"Null or absent leaves the shipment's state as it is." example:"out_for_delivery"`
+}
+
+// routes registers every endpoint together with its documentation.
+func (a *api) routes() error {
+	registry := huma.NewMapRegistry("#/components/schemas/", huma.DefaultSchemaNamer)
+	config := huma.Config{
+		OpenAPI: &huma.OpenAPI{
+			OpenAPI: "3.1.0",
+			Info: &huma.Info{
+				Title: "Waybill courier gateway", Version: a.Version,
+				Description: "Takes couriers' signed events, stores them durably, and tells what became of them.",
+				License:     &huma.License{Name: "MIT", Identifier: "MIT"},
+			},
+			Components: &huma.Components{
+				Schemas: registry,
+				SecuritySchemes: map[string]*huma.SecurityScheme{
+					"adminToken": {Type: "http", Scheme: "bearer", Description: "The gateway's ADMIN_TOKEN."},
+					"signature": {Type: "apiKey", In: "header", Name: courier.HeaderSignature,
+						Description: "HMAC-SHA256, in hexadecimal or base64, over the value of X-Signature-Timestamp, a dot, and the raw body."},
+				},
+			},
+		},
+		Formats:       huma.DefaultFormats,
+		DefaultFormat: contentTypeJSON,
+	}
+	d := documenter{registry: registry}
+	reads := humachi.New(a.router.With(a.bearer), config)
+	huma.Register(reads, d.operation("get-shipment", http.MethodGet, "/v1/shipments/{shipmentId}",
+		"The shipment as its latest event by event time left it", "adminToken", 401, 404, 503), a.shipment)
+	huma.Register(reads, d.operation("get-event", http.MethodGet, "/v1/events/{eventId}",
+		"What became of an event", "adminToken", 401, 404, 503), a.events)
+
+	// Without this, GET would fall through to the event that is called "courier".
+	a.router.Handle("/v1/events/courier", a.allowOnly(http.MethodPost))
+	a.router.Post("/v1/events/courier", a.intake)
+	intake := d.operation("accept-event", http.MethodPost, "/v1/events/courier",
+		"Accept a courier's event, durably", "signature", 400, 401, 405, 408, 409, 413, 415, 503)
+	intake.Parameters = signatureParameters()
+	intake.RequestBody = &huma.RequestBody{Required: true, Content: d.content(contentTypeJSON, eventBody{})}
+	intake.Responses["202"] = &huma.Response{Description: "Stored: the event will be handled.", Content: d.content(contentTypeJSON, accepted{})}
+	reads.OpenAPI().AddOperation(&intake)
+
+	a.router.Get("/healthz", a.healthz)
+	a.router.Get("/readyz", a.readyz)
+	for _, op := range []huma.Operation{
+		d.operation("get-health", http.MethodGet, "/healthz", "Whether the process serves", ""),
+		d.operation("get-readiness", http.MethodGet, "/readyz", "Whether all that the gateway needs is there", "", 503),
+	} {
+		op.Responses["200"] = &huma.Response{Description: "Yes.", Content: d.content(contentTypeJSON, health{})}
+		reads.OpenAPI().AddOperation(&op)
+	}
+
+	delete(registry.Map(), "ErrorModel") // huma's own problem, which nothing here answers with
+	// Encoded once, here: huma's own endpoint encodes on first use, unlocked.
+	document, err := json.Marshal(reads.OpenAPI())
+	if err != nil {
+		return fmt.Errorf("encode the OpenAPI document: %w", err)
+	}
+	a.router.Get("/openapi.json", func(w http.ResponseWriter, r *http.Request) {
+		a.answer(w, r, http.StatusOK, "application/openapi+json", json.RawMessage(document))
+	})
+	return nil
+}
+
+type documenter struct{ registry huma.Registry }
+
+func (d documenter) content(contentType string, v any) map[string]*huma.MediaType {
+	return map[string]*huma.MediaType{contentType: {Schema: d.registry.Schema(reflect.TypeOf(v), true, "")}}
+}
+
+func (d documenter) operation(id, method, path, summary, security string, problems ...int) huma.Operation {
+	op := huma.Operation{
+		OperationID: id, Method: method, Path: path, Summary: summary,
+		SkipValidateParams: true, // the handlers do, and answer with our problems
+		Responses:          map[string]*huma.Response{},
+	}
+	if security != "" {
+		op.Security = []map[string][]string{{security: {}}}
+	}
+	for _, status := range append(problems, http.StatusInternalServerError) {
+		op.Responses[strconv.Itoa(status)] = &huma.Response{
+			Description: http.StatusText(status),
+			Content:     d.content(problemContentType, problem{}),
+		}
+	}
+	return op
+}
+
+func signatureParameters() []*huma.Param {
+	text := &huma.Schema{Type: huma.TypeString}
+	return []*huma.Param{
+		{Name: courier.HeaderTimestamp, In: "header", Required: true, Schema: text, Description: "When the request was signed, in Unix seconds.", Example: "1772107200"},
+		{Name: courier.HeaderSignature, In: "header", Required: true, Schema: text, Description: "HMAC-SHA256 over \"<timestamp>.<raw body>\", hexadecimal or base64."},
+		{Name: courier.HeaderKeyID, In: "header", Schema: text, Description: "Which secret was used. Without it, all valid ones are tried."},
+		{Name: "traceparent", In: "header", Schema: text, Description: "W3C trace context: its trace id becomes the event's."},
+	}
+}

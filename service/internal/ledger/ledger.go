@@ -1,0 +1,196 @@
+// Package ledger keeps what became of each accepted event, one row for each
+// idempotency key.
+package ledger
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/waybill-go/waybill/eventing"
+	"github.com/waybill-go/waybill/internal/sqlstore"
+	"github.com/waybill-go/waybill/service/internal/courier"
+	"github.com/waybill-go/waybill/service/internal/store"
+)
+
+// ErrConflict: the idempotency key is known with another body.
+var ErrConflict = errors.New("the idempotency key is known with another body")
+
+// Ledger writes the rows, always in somebody's transaction.
+type Ledger struct {
+	store *store.Store
+	// retention of rows in a final state.
+	retention time.Duration
+}
+
+// New returns the ledger of a store, which keeps rows for the given time after
+// their final state.
+func New(s *store.Store, retention time.Duration) *Ledger { return &Ledger{s, retention} }
+
+const insertReceived = `
+INSERT INTO courier_ledger (idempotency_key, envelope_id, event_id, event_type, source, shipment_id, occurred_at, received_at,
+	trace_id, body_hash, status, first_seen_at, updated_at)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, 'received', $8, $8)
+ON CONFLICT (idempotency_key) DO NOTHING`
+
+const knownBody = `SELECT body_hash, trace_id FROM courier_ledger WHERE idempotency_key = $1`
+
+// Receive enters an event. If its key is known already with the same body, fresh
+// is false and traceID is the first one's; with another body the error is
+// [ErrConflict]. Concurrent repeats wait for the first one's transaction.
+func (l *Ledger) Receive(ctx context.Context, tx *sql.Tx, e courier.Event, shipmentID, bodyHash string) (traceID string, fresh bool, err error) {
+	r, err := tx.ExecContext(ctx, insertReceived, e.IdempotencyKey, courier.EventID(e.Source, e.IdempotencyKey), e.EventID, e.EventType,
+		e.Source, shipmentID, l.store.Time(e.OccurredAt), l.store.Time(e.ReceivedAt), e.TraceID, bodyHash)
+	if err != nil {
+		return "", false, fmt.Errorf("enter %s into the ledger: %w", e.IdempotencyKey, err)
+	}
+	if n, err := r.RowsAffected(); err != nil || n == 1 {
+		return e.TraceID, true, err
+	}
+	var hash string
+	if err := tx.QueryRowContext(ctx, knownBody, e.IdempotencyKey).Scan(&hash, &traceID); err != nil {
+		return "", false, fmt.Errorf("look up %s in the ledger: %w", e.IdempotencyKey, err)
+	}
+	if hash != bodyHash {
+		return "", false, ErrConflict
+	}
+	return traceID, false, nil
+}
+
+const conclude = `
+UPDATE courier_ledger SET status = $2, attempt_count = $3, last_error_code = coalesce($4, last_error_code),
+	last_error_message = coalesce($5, last_error_message), updated_at = $6, expires_at = $7
+WHERE envelope_id = $1`
+
+// Conclude records how a run of the worker ended: it is the hook of the worker's
+// conclusion, in its transaction. An event that did not come through the intake
+// has no row, and gets none.
+func (l *Ledger) Conclude(ctx context.Context, tx *sql.Tx, c eventing.Conclusion, now time.Time) error {
+	status, expires := courier.StatusProcessed, now.Add(l.retention)
+	switch c.State {
+	case eventing.StateRetrying:
+		status, expires = courier.StatusFailed, time.Time{}
+	case eventing.StateDead:
+		status = courier.StatusDeadLettered
+	}
+	var code, message any
+	if c.Err != nil {
+		code, message = string(c.Reason), c.Message()
+	}
+	if _, err := tx.ExecContext(ctx, conclude, c.Envelope.ID, string(status), c.Attempts, code, message, l.store.Time(now), l.store.Time(expires)); err != nil {
+		return fmt.Errorf("update %s in the ledger: %w", c.Envelope.ID, err)
+	}
+	return nil
+}
+
+const setOutcome = `UPDATE courier_ledger SET outcome = $2 WHERE envelope_id = $1`
+
+// SetOutcome records what an event did to its shipment.
+func (l *Ledger) SetOutcome(ctx context.Context, tx *sql.Tx, envelopeID string, outcome courier.Outcome) error {
+	if _, err := tx.ExecContext(ctx, setOutcome, envelopeID, string(outcome)); err != nil {
+		return fmt.Errorf("set the outcome of %s in the ledger: %w", envelopeID, err)
+	}
+	return nil
+}
+
+const expired = `
+DELETE FROM courier_ledger WHERE idempotency_key IN (SELECT l.idempotency_key FROM courier_ledger l
+	WHERE l.expires_at < $1 AND l.status IN ('processed', 'dead_lettered')
+		AND NOT EXISTS (SELECT 1 FROM dead_letter_consumers c WHERE c.event_id = l.envelope_id AND c.status <> 'closed')
+		AND NOT EXISTS (SELECT 1 FROM event_deliveries d WHERE d.event_id = l.envelope_id)
+		AND NOT EXISTS (SELECT 1 FROM event_outbox o WHERE o.event_id = l.envelope_id AND o.status = 'pending')
+	LIMIT $2)`
+
+// Sweep removes at most limit rows that have expired, and whose event nothing can
+// run any more. It returns how many.
+func (l *Ledger) Sweep(ctx context.Context, now time.Time, limit int) (n int64, err error) {
+	err = l.store.Events.InTx(ctx, func(tx *sql.Tx) error {
+		r, err := tx.ExecContext(ctx, expired, l.store.Time(now), limit)
+		if err != nil {
+			return err
+		}
+		n, err = r.RowsAffected()
+		return err
+	})
+	return n, err
+}
+
+const selectEvents = `
+SELECT l.event_id, l.source, l.idempotency_key, l.event_type, l.occurred_at, l.received_at, l.trace_id, l.shipment_id, l.status, l.outcome,
+	l.attempt_count, l.last_error_code, l.last_error_message, l.first_seen_at, l.updated_at, l.envelope_id
+FROM courier_ledger l WHERE l.event_id = $1 AND ($2 = '' OR l.source = $2) ORDER BY l.first_seen_at, l.source LIMIT $3`
+
+// maxEvents bounds an answer: events of one id, one from each source.
+const maxEvents = 100
+
+// Events returns what became of the events that couriers call eventID, with the
+// ids of their envelopes.
+func (l *Ledger) Events(ctx context.Context, eventID, source string) (events []courier.EventStatus, envelopes []string, err error) {
+	rows, err := l.store.Read.QueryContext(ctx, selectEvents, eventID, source, maxEvents)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer rows.Close() //nolint:errcheck // what went wrong is in Err
+	for rows.Next() {
+		var e courier.EventStatus
+		var envelope string
+		var occurred, received, first, updated sqlstore.Timestamp
+		if err := rows.Scan(&e.EventID, &e.Source, &e.IdempotencyKey, &e.EventType, &occurred, &received, &e.TraceID, &e.ShipmentID, &e.Status,
+			&e.Outcome, &e.AttemptCount, &e.LastErrorCode, &e.LastErrorMessage, &first, &updated, &envelope); err != nil {
+			return nil, nil, err
+		}
+		e.OccurredAt, e.ReceivedAt, e.FirstSeenAt, e.UpdatedAt = occurred.Time, received.Time, first.Time, updated.Time
+		events, envelopes = append(events, e), append(envelopes, envelope)
+	}
+	return events, envelopes, rows.Err()
+}
+
+// Name is what couriers call an event.
+type Name struct {
+	EventID    string
+	Source     string
+	ShipmentID string
+}
+
+const selectNames = `SELECT envelope_id, event_id, source, shipment_id FROM courier_ledger WHERE envelope_id IN (`
+
+// namesBatch keeps a statement's parameters within what databases take.
+const namesBatch = 500
+
+// Names returns what couriers call the events of the given envelopes. Those that
+// did not come through the intake, or have expired since, have no name.
+func (l *Ledger) Names(ctx context.Context, envelopes []string) (map[string]Name, error) {
+	names := make(map[string]Name, len(envelopes))
+	for batch := range slices.Chunk(envelopes, namesBatch) {
+		if err := l.names(ctx, batch, names); err != nil {
+			return nil, fmt.Errorf("look up names in the ledger: %w", err)
+		}
+	}
+	return names, nil
+}
+
+func (l *Ledger) names(ctx context.Context, envelopes []string, into map[string]Name) error {
+	args, places := make([]any, len(envelopes)), make([]string, len(envelopes))
+	for i, envelope := range envelopes {
+		args[i], places[i] = envelope, "$"+strconv.Itoa(i+1)
+	}
+	rows, err := l.store.Read.QueryContext(ctx, selectNames+strings.Join(places, ", ")+")", args...)
+	if err != nil {
+		return err
+	}
+	defer rows.Close() //nolint:errcheck // what went wrong is in Err
+	for rows.Next() {
+		var envelope string
+		var n Name
+		if err := rows.Scan(&envelope, &n.EventID, &n.Source, &n.ShipmentID); err != nil {
+			return err
+		}
+		into[envelope] = n
+	}
+	return rows.Err()
+}

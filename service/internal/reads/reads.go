@@ -1,0 +1,64 @@
+// Package reads answers what became of shipments and events.
+package reads
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+
+	"github.com/waybill-go/waybill/eventing"
+	"github.com/waybill-go/waybill/service/internal/courier"
+	"github.com/waybill-go/waybill/service/internal/httpapi"
+	"github.com/waybill-go/waybill/service/internal/ledger"
+	"github.com/waybill-go/waybill/service/internal/shipments"
+	"github.com/waybill-go/waybill/service/internal/worker"
+)
+
+// Reads implements [httpapi.Reader].
+type Reads struct {
+	Shipments   *shipments.Shipments
+	Ledger      *ledger.Ledger
+	DeadLetters *eventing.DeadLetters
+}
+
+var _ httpapi.Reader = (*Reads)(nil)
+
+// Shipment implements [httpapi.Reader].
+func (r *Reads) Shipment(ctx context.Context, shipmentID string) (courier.Shipment, error) {
+	s, err := r.Shipments.Get(ctx, shipmentID)
+	if errors.Is(err, sql.ErrNoRows) {
+		return s, httpapi.ErrNotFound
+	}
+	return s, err
+}
+
+// Events implements [httpapi.Reader].
+func (r *Reads) Events(ctx context.Context, eventID, source string) ([]courier.EventStatus, error) {
+	events, envelopes, err := r.Ledger.Events(ctx, eventID, source)
+	if err != nil {
+		return nil, err
+	}
+	if len(events) == 0 {
+		return nil, httpapi.ErrNotFound
+	}
+	for i := range events {
+		letters, err := r.DeadLetters.List(ctx, eventing.DeadLetterFilter{EventID: envelopes[i], Consumer: worker.Consumer})
+		if err != nil {
+			return nil, err
+		}
+		for _, d := range letters {
+			events[i].DeadLetter = deadLetter(d)
+		}
+	}
+	return events, nil
+}
+
+func deadLetter(d eventing.DeadLetter) *courier.DeadLetter {
+	out := &courier.DeadLetter{ReasonCode: string(d.Reason), ReasonMessage: d.Message, ReviewStatus: string(d.Status), AttemptHistory: []courier.Attempt{}}
+	for _, a := range d.History {
+		out.AttemptHistory = append(out.AttemptHistory, courier.Attempt{
+			Attempt: a.Attempt, Outcome: a.Outcome, ErrorCode: string(a.ErrorCode), ErrorMessage: a.ErrorMessage, At: a.At,
+		})
+	}
+	return out
+}

@@ -1,0 +1,187 @@
+// Package store opens the gateway's database by its URL.
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+
+	_ "github.com/jackc/pgx/v5/stdlib" // the driver "pgx"
+
+	"github.com/waybill-go/waybill/eventing"
+	"github.com/waybill-go/waybill/eventing/pgstore"
+	"github.com/waybill-go/waybill/eventing/sqlitestore"
+	"github.com/waybill-go/waybill/internal/sqlstore"
+)
+
+// Events is all that the library's store offers.
+type Events interface {
+	eventing.OutboxStore[*sql.Tx]
+	eventing.DispatchStore
+	eventing.ConsumerStore
+	eventing.DeadLetterStore
+	eventing.PruneStore
+	eventing.AdminStore
+}
+
+// Store is the gateway's database: the library's tables and the gateway's own.
+type Store struct {
+	// Events is the library's part.
+	Events Events
+	// Read is for statements that only read.
+	Read *sql.DB
+	// Embedded: a file of this process, not a server.
+	Embedded bool
+
+	schema     Schema
+	close      func() error
+	timestamps func(time.Time) any
+	forUpdate  string
+}
+
+// ErrAddress: an address of no database that the gateway can work with.
+var ErrAddress = errors.New("it must begin with sqlite: or postgres:")
+
+// Open opens sqlite:FILE or postgres://…, without touching its schema but for a
+// SQLite file's, which it makes if it is missing and brings up to date. The
+// caller closes the store.
+func Open(ctx context.Context, address string) (*Store, error) {
+	scheme, where, err := split(address)
+	if err != nil {
+		return nil, err
+	}
+	if scheme == schemeSQLite {
+		return openSQLite(ctx, where)
+	}
+	return openPostgres(ctx, where)
+}
+
+// OpenExisting is [Open] for those who work on what others have stored: that
+// there is nothing yet is an error, not a reason to make an empty database.
+func OpenExisting(ctx context.Context, address string) (*Store, error) {
+	if err := existing(address); err != nil {
+		return nil, err
+	}
+	s, err := Open(ctx, address)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := s.Read.ExecContext(ctx, `SELECT 1 FROM courier_ledger LIMIT 0`); err != nil {
+		return nil, errors.Join(fmt.Errorf("STORE_URL %q has none of the gateway's tables; make them with: gateway migrate up: %w", Masked(address), err), s.Close())
+	}
+	return s, nil
+}
+
+// The schemes of addresses.
+const (
+	schemeSQLite   = "sqlite"
+	schemePostgres = "postgres"
+)
+
+// split returns the scheme of an address, and the file's path or the server's
+// address.
+func split(address string) (scheme, where string, err error) {
+	scheme, rest, _ := strings.Cut(address, ":")
+	switch {
+	case scheme == schemeSQLite && rest != "":
+		return schemeSQLite, strings.TrimPrefix(rest, "//"), nil
+	case scheme == "postgres", scheme == "postgresql":
+		return schemePostgres, address, nil
+	}
+	return "", "", fmt.Errorf("STORE_URL %q: %w", Masked(address), ErrAddress)
+}
+
+// existing checks that a SQLite file is there; a server answers for itself.
+func existing(address string) error {
+	scheme, path, err := split(address)
+	if err != nil || scheme != schemeSQLite {
+		return err
+	}
+	if _, err := os.Stat(path); err != nil {
+		return fmt.Errorf("STORE_URL %q: %w; run this where the gateway runs, or give its STORE_URL", Masked(address), err)
+	}
+	return nil
+}
+
+func openSQLite(ctx context.Context, path string) (*Store, error) {
+	s, err := sqlitestore.Open(ctx, path)
+	if err != nil {
+		return nil, err
+	}
+	store := &Store{
+		Events: s, Read: s.Reader(), Embedded: true, schema: Schema{s.DB(), migrationsOf(schemeSQLite)}, close: s.Close,
+		timestamps: func(t time.Time) any {
+			if t.IsZero() {
+				return nil
+			}
+			return t.UTC().Format(sqlstore.TimeLayout)
+		},
+	}
+	if _, err := store.Migrate(ctx); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return store, nil
+}
+
+// Connections to PostgreSQL.
+const (
+	maxOpenConns = 24
+	connIdleTime = 5 * time.Minute
+)
+
+func openPostgres(ctx context.Context, address string) (*Store, error) {
+	db, err := sql.Open("pgx", address)
+	if err != nil {
+		return nil, fmt.Errorf("STORE_URL %q is not an address of PostgreSQL", Masked(address))
+	}
+	db.SetMaxOpenConns(maxOpenConns)
+	db.SetMaxIdleConns(maxOpenConns)
+	db.SetConnMaxIdleTime(connIdleTime)
+	if err := db.PingContext(ctx); err != nil {
+		return nil, errors.Join(fmt.Errorf("STORE_URL %q: %w", Masked(address), err), db.Close())
+	}
+	return &Store{
+		Events: pgstore.NewSQL(db), Read: db, schema: Schema{db, migrationsOf(schemePostgres)}, close: db.Close,
+		timestamps: func(t time.Time) any {
+			if t.IsZero() {
+				return nil
+			}
+			return t.UTC()
+		},
+		forUpdate: " FOR UPDATE",
+	}, nil
+}
+
+// Close closes the database.
+func (s *Store) Close() error { return s.close() }
+
+// Ping checks that the database answers.
+func (s *Store) Ping(ctx context.Context) error { return s.Read.PingContext(ctx) }
+
+// Migrate brings the schema up to date and returns the steps that it applied.
+func (s *Store) Migrate(ctx context.Context) (applied []string, err error) { return s.schema.Up(ctx) }
+
+// Time encodes a point in time as an argument; the zero time is NULL. Scan one
+// with [sqlstore.Timestamp].
+func (s *Store) Time(t time.Time) any { return s.timestamps(t) }
+
+// ForUpdate is what a SELECT ends with that locks its rows.
+func (s *Store) ForUpdate() string { return s.forUpdate }
+
+// Masked returns an address without its password.
+func Masked(address string) string {
+	u, err := url.Parse(address)
+	if err != nil {
+		scheme, _, _ := strings.Cut(address, ":")
+		return scheme + ":…"
+	}
+	if u.RawQuery != "" && u.Query().Has("password") {
+		u.RawQuery = "…"
+	}
+	return u.Redacted()
+}

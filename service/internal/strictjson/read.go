@@ -1,0 +1,128 @@
+package strictjson
+
+import (
+	"bytes"
+	"encoding/json"
+	"iter"
+)
+
+// Members yields the members of the object in raw, in the text's order: the
+// unescaped key and the value's bytes, which alias raw. It yields nothing where
+// raw is no object. raw must have passed [Check]: of other texts it yields
+// something arbitrary, without a panic.
+func Members(raw []byte) iter.Seq2[string, []byte] {
+	return func(yield func(string, []byte) bool) {
+		s := scanner{raw: raw}
+		if s.space(); !s.take('{') {
+			return
+		}
+		for {
+			s.space()
+			start := s.pos
+			if !s.take('"') {
+				return
+			}
+			s.pos = skipText(raw, start)
+			key := unescape(raw[start:s.pos])
+			if s.space(); !s.take(':') {
+				return
+			}
+			s.space()
+			start = s.pos
+			s.pos = skip(raw, start)
+			if !yield(key, raw[start:s.pos]) {
+				return
+			}
+			if s.space(); !s.take(',') {
+				return
+			}
+		}
+	}
+}
+
+// String returns the string that the value in raw stands for. ok is false where
+// raw is no string. raw must have passed [Check].
+func String(raw []byte) (value string, ok bool) {
+	raw = bytes.Trim(raw, " \t\r\n")
+	if len(raw) < 2 || raw[0] != '"' {
+		return "", false
+	}
+	return unescape(raw), true
+}
+
+// IsNull reports whether the value in raw is null.
+func IsNull(raw []byte) bool {
+	return string(bytes.Trim(raw, " \t\r\n")) == "null"
+}
+
+// IsObject reports whether the value in raw is an object. raw must have passed
+// [Check].
+func IsObject(raw []byte) bool {
+	raw = bytes.TrimLeft(raw, " \t\r\n")
+	return len(raw) > 0 && raw[0] == '{'
+}
+
+// unescape returns the string of a literal, quotes included. The literal is
+// valid, or the result arbitrary.
+func unescape(literal []byte) string {
+	if len(literal) < 2 {
+		return ""
+	}
+	if bytes.IndexByte(literal, '\\') < 0 {
+		return string(literal[1 : len(literal)-1])
+	}
+	var s string
+	if err := json.Unmarshal(literal, &s); err != nil {
+		return "" // unreachable for what Check let through
+	}
+	return s
+}
+
+// skip returns the index after the value that starts at raw[at].
+func skip(raw []byte, at int) int {
+	depth := 0
+	for i := at; i < len(raw); {
+		switch c := raw[i]; c {
+		case '"':
+			i = skipText(raw, i)
+		case '{', '[':
+			depth++
+			i++
+		case '}', ']':
+			if depth == 0 {
+				return i // the end of the object around a scalar
+			}
+			depth--
+			i++
+		case ',':
+			if depth == 0 {
+				return i
+			}
+			i++
+			continue
+		default:
+			if depth == 0 && isSpace(c) {
+				return i
+			}
+			i++
+			continue
+		}
+		if depth == 0 {
+			return i
+		}
+	}
+	return len(raw)
+}
+
+// skipText returns the index after the string literal that starts at raw[at].
+func skipText(raw []byte, at int) int {
+	for i := at + 1; i < len(raw); i++ {
+		switch raw[i] {
+		case '\\':
+			i++
+		case '"':
+			return i + 1
+		}
+	}
+	return len(raw)
+}
