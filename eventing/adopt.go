@@ -50,9 +50,13 @@ func IsUndecodable(eventID string) bool { return isSynthetic(eventID) }
 // ReplayRow is the outbox row that replays a dead letter: aimed at its
 // consumer, and told from earlier replays by its generation.
 func ReplayRow(dl DeadLetter, generation int, now time.Time) OutboxRow {
+	key := ""
+	if e, err := DecodeEnvelope(dl.Payload); err == nil && !isSynthetic(dl.EventID) {
+		key = e.OrderKey()
+	}
 	return OutboxRow{
 		ID:      fmt.Sprintf("%s/%s/%d@%d", dl.EventID, dl.Consumer, generation, now.UnixMilli()),
-		EventID: dl.EventID, EventType: dl.EventType, Payload: dl.Payload, OrderingKey: dl.OrderingKey,
-		Partition: PartitionOf(dl.OrderingKey, dl.EventID), CreatedAt: now, Consumer: dl.Consumer, Generation: generation,
+		EventID: dl.EventID, EventType: dl.EventType, Payload: dl.Payload, OrderingKey: key,
+		Partition: PartitionOf(key, dl.EventID), CreatedAt: now, Consumer: dl.Consumer, Generation: generation,
 	}
 }

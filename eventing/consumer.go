@@ -173,8 +173,9 @@ func (c *Consumer) Receive(ctx context.Context, m *message.Message) error {
 	generation, _ := strconv.Atoi(m.Metadata.Get(MetadataGeneration))
 	outboxID := m.Metadata.Get(MetadataOutboxID)
 	e, err := c.cfg.Codec.Unmarshal(m)
+	key := e.OrderKey()
 	if id := m.Metadata.Get("event_id"); err == nil && isSynthetic(id) {
-		e.ID = id // the replay of a dead letter that is known by this ID
+		e.ID, key = id, "" // the replay of a dead letter that is known by this ID: its place in the order is lost
 	}
 	if err != nil {
 		return c.quarantine(ctx, m.Payload, generation, outboxID, err)
@@ -185,10 +186,10 @@ func (c *Consumer) Receive(ctx context.Context, m *message.Message) error {
 	}
 	d := Delivery{
 		Consumer: c.cfg.Name, EventID: e.ID, EventType: e.Type, Generation: generation, OutboxID: outboxID,
-		Payload: payload, Partition: PartitionOf(e.OrderKey(), e.ID),
+		Payload: payload, Partition: PartitionOf(key, e.ID),
 	}
 	if c.cfg.Policy.Ordered {
-		d.OrderingKey = or(e.OrderKey(), e.ID)
+		d.OrderingKey = or(key, e.ID)
 	}
 	return c.insist(ctx, "receive "+e.ID, func(ctx context.Context) error { return c.receive(ctx, d, e) })
 }

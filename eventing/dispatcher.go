@@ -27,6 +27,7 @@ type DispatchStore interface {
 	//   - all of its dead letters are closed: status sent, under a row ID of its own,
 	//     so that the hand-written one is free again;
 	//   - else the row that CompleteRow returns takes its place.
+	// A row that fails does not keep it from the others; the error tells of all.
 	Adopt(ctx context.Context, r AdoptRequest) (int, error)
 	// Claim returns pending rows that are due, of the given partitions, in the
 	// order of Seq. It leaves out rows whose ordering key is held by an open dead
@@ -260,8 +261,10 @@ func (d *Dispatcher) DispatchOnce(ctx context.Context) (int, error) {
 	now := d.cfg.Now()
 	n, err := d.store.Adopt(ctx, AdoptRequest{Now: now, Limit: d.cfg.BatchSize, DeadLetterUntil: now.Add(d.cfg.DeadLetterRetention)})
 	total += n
-	if err != nil {
-		return total, fmt.Errorf("adopt hand-written rows: %w", err)
+	if crash := (*crashError)(nil); errors.As(err, &crash) {
+		return total, err
+	} else if err != nil { // what was appended properly goes on
+		d.cfg.Logger.Error("dispatcher: adopting hand-written rows failed; will try again", "error", err)
 	}
 	rows, err := d.claim(ctx)
 	if err != nil || len(rows) == 0 {

@@ -109,7 +109,7 @@ func TestEnvelopeOf(t *testing.T) {
 	if !errors.As(err, &invalid) || invalid.Field != "payload" {
 		t.Errorf("a payload that does not encode is named, got %v", err)
 	}
-	if _, err = Envelope(Event[json.RawMessage]{Payload: json.RawMessage(`1`)}).envelope(); err != nil {
+	if _, err = (Event[json.RawMessage]{Payload: json.RawMessage(`1`)}).envelope(); err != nil {
 		t.Errorf("an envelope can be appended too, got %v", err)
 	}
 }

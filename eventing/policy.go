@@ -11,9 +11,9 @@ import (
 type JitterBasis int
 
 const (
-	// JitterOfDelay: of the delay itself.
+	// JitterOfDelay is a fraction of the delay itself.
 	JitterOfDelay JitterBasis = iota
-	// JitterOfBase: of the base delay, the same for each attempt.
+	// JitterOfBase is a fraction of the base delay, the same for each attempt.
 	JitterOfBase
 )
 

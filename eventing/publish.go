@@ -243,4 +243,3 @@ func (p *publication) withoutHeld(i, j int) (batch []*message.Message, sent []*s
 	}
 	return batch, sent
 }
-

@@ -24,7 +24,7 @@ func (c pgConn) Exec(ctx context.Context, query string, args ...any) (int64, err
 }
 
 func (c pgConn) Query(ctx context.Context, query string, args ...any) (sqlstore.Rows, error) {
-	return c.q.Query(ctx, query, args...)
+	return c.q.Query(ctx, query, args...) //nolint:sqlclosecheck // the caller closes them
 }
 
 type pgDB struct {

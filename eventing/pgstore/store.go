@@ -84,14 +84,15 @@ func Migrate(ctx context.Context, pool *pgxpool.Pool) error {
 }
 
 var dialect = sqlstore.Dialect{
-	Timestamp:  "timestamptz",
-	ForUpdate:  "FOR UPDATE",
-	ForShare:   "FOR SHARE",
-	SkipLocked: "FOR UPDATE SKIP LOCKED",
-	In:         func(expr, parameter string) string { return expr + " = ANY(CAST(" + parameter + " AS text[]))" },
-	InInts:     func(expr, parameter string) string { return expr + " = ANY(CAST(" + parameter + " AS integer[]))" },
-	List:       func(values []string) any { return append([]string{}, values...) },
-	Ints:       func(values []int) any { return append([]int{}, values...) },
+	Timestamp:     "timestamptz",
+	ForUpdate:     "FOR UPDATE",
+	ForShare:      "FOR SHARE",
+	SkipLocked:    "FOR UPDATE SKIP LOCKED",
+	RowsPerInsert: 500,
+	In:            func(expr, parameter string) string { return expr + " = ANY(CAST(" + parameter + " AS text[]))" },
+	InInts:        func(expr, parameter string) string { return expr + " = ANY(CAST(" + parameter + " AS integer[]))" },
+	List:          func(values []string) any { return append([]string{}, values...) },
+	Ints:          func(values []int) any { return append([]int{}, values...) },
 	Time: func(t time.Time) any {
 		if t.IsZero() {
 			return nil

@@ -89,11 +89,13 @@ func Migrations() sqlstore.Migrations {
 }
 
 var dialect = sqlstore.Dialect{
-	Timestamp: "TEXT",
-	In:        in,
-	InInts:    in,
-	List:      func(values []string) any { return asJSON(append([]string{}, values...)) },
-	Ints:      func(values []int) any { return asJSON(append([]int{}, values...)) },
+	Timestamp:     "TEXT",
+	RowsPerInsert: 100,
+	Positional:    true,
+	In:            in,
+	InInts:        in,
+	List:          func(values []string) any { return asJSON(append([]string{}, values...)) },
+	Ints:          func(values []int) any { return asJSON(append([]int{}, values...)) },
 	Time: func(t time.Time) any {
 		if t.IsZero() {
 			return nil

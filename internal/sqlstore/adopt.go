@@ -3,6 +3,7 @@ package sqlstore
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/waybill-go/waybill/eventing"
 )
@@ -19,12 +20,13 @@ func (s *Store) Adopt(ctx context.Context, r eventing.AdoptRequest) (n int, err 
 		return 0, err
 	}
 	for _, seq := range found {
-		if err := s.inTx(ctx, func(tx Tx) error { return s.adopt(ctx, tx, seq, r) }); err != nil {
-			return n, err
+		if adoptErr := s.inTx(ctx, func(tx Tx) error { return s.adopt(ctx, tx, seq, r) }); adoptErr != nil {
+			err = errors.Join(err, fmt.Errorf("row with seq %d: %w", seq, adoptErr))
+			continue // one bad row must not keep the others waiting
 		}
 		n++
 	}
-	return n, nil
+	return n, err
 }
 
 const lockUnadopted = `

@@ -27,12 +27,9 @@ func (c SQLConn) Exec(ctx context.Context, query string, args ...any) (int64, er
 
 // Query implements [Conn].
 func (c SQLConn) Query(ctx context.Context, query string, args ...any) (Rows, error) {
-	rows, err := c.C.QueryContext(ctx, query, args...)
+	rows, err := c.C.QueryContext(ctx, query, args...) //nolint:rowserrcheck,sqlclosecheck // the caller does both
 	if err != nil {
 		return nil, err
-	}
-	if err := rows.Err(); err != nil {
-		return nil, errors.Join(err, rows.Close())
 	}
 	return sqlRows{rows}, nil
 }

@@ -55,6 +55,10 @@ type Dialect struct {
 	In, InInts func(expr, parameter string) string
 	List       func(values []string) any
 	Ints       func(values []int) any
+	// RowsPerInsert bounds the rows of one INSERT. Positional: its parameters are
+	// written "?", for a driver that looks for "$n" by name.
+	RowsPerInsert int
+	Positional    bool
 	// Time encodes a point in time; the zero time is NULL.
 	Time func(t time.Time) any
 	// LockKeys holds ordering keys, or is nil where there is one writer.
@@ -70,6 +74,7 @@ type Store struct {
 	d  Dialect
 
 	statements sync.Map // the text with fragments → the text for the dialect
+	inserts    sync.Map // how many outbox rows → the statement
 }
 
 // New returns a store on a migrated database.
@@ -179,4 +184,11 @@ func (s *Store) sql(statement string) string {
 	})
 	s.statements.Store(statement, q)
 	return q
+}
+
+func boolToInt(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
 }

@@ -2,6 +2,7 @@ package sqlstore
 
 import (
 	"context"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -24,66 +25,52 @@ func scanOutboxRow(rows Rows, r *eventing.OutboxRow) error {
 	return nil
 }
 
-// rowsPerInsert keeps an INSERT below the databases' bounds on parameters.
-const rowsPerInsert = 500
-
 // AppendRows inserts pending rows.
 func (s *Store) AppendRows(ctx context.Context, c Conn, rows []eventing.OutboxRow) error {
-	for len(rows) > 0 {
-		n := min(len(rows), rowsPerInsert)
-		if err := s.insertRows(ctx, c, rows[:n]); err != nil {
+	for part := range slices.Chunk(rows, s.d.RowsPerInsert) {
+		args := make([]any, 0, len(part)*insertRowValues)
+		for _, r := range part {
+			args = append(args, r.ID, r.EventID, r.EventType, string(r.Payload), nullable(r.OrderingKey), r.Partition,
+				s.time(r.CreatedAt), s.time(r.DueAt), nullable(r.Consumer), r.Generation)
+		}
+		if _, err := c.Exec(ctx, s.insertRows(len(part)), args...); err != nil {
 			return err
 		}
-		rows = rows[n:]
 	}
 	return nil
 }
 
-const insertRow = `INSERT INTO event_outbox (id, event_id, event_type, payload, ordering_key, partition, created_at, due_at, consumer_name, generation) VALUES `
+const (
+	insertRow       = `INSERT INTO event_outbox (id, event_id, event_type, payload, ordering_key, partition, created_at, due_at, consumer_name, generation) VALUES `
+	insertRowValues = 10
+)
 
-const insertRowValues = 10
-
-var insertOneRow = insertRow + placeholders(0, insertRowValues)
-
-func (s *Store) insertRows(ctx context.Context, c Conn, rows []eventing.OutboxRow) error {
-	args := make([]any, 0, len(rows)*insertRowValues)
-	query := insertOneRow
-	if len(rows) > 1 {
-		var b strings.Builder
-		b.WriteString(insertRow)
-		for i := range rows {
-			if i > 0 {
-				b.WriteByte(',')
-			}
-			b.WriteString(placeholders(i*insertRowValues, insertRowValues))
-		}
-		query = b.String()
+// insertRows returns the statement that inserts n rows.
+func (s *Store) insertRows(n int) string {
+	if q, ok := s.inserts.Load(n); ok {
+		return q.(string)
 	}
-	for _, r := range rows {
-		args = append(args, r.ID, r.EventID, r.EventType, string(r.Payload), nullable(r.OrderingKey), r.Partition,
-			s.time(r.CreatedAt), s.time(r.DueAt), nullable(r.Consumer), r.Generation)
-	}
-	_, err := c.Exec(ctx, query, args...)
-	return err
-}
-
-// placeholders returns "($from+1,…,$from+n)".
-func placeholders(from, n int) string {
 	var b strings.Builder
-	for i := range n {
-		b.WriteString([]string{",", "("}[boolToInt(i == 0)])
-		b.WriteByte('$')
-		b.WriteString(strconv.Itoa(from + i + 1))
+	b.WriteString(insertRow)
+	for i := range n * insertRowValues {
+		switch {
+		case i == 0:
+			b.WriteByte('(')
+		case i%insertRowValues == 0:
+			b.WriteString("), (")
+		default:
+			b.WriteByte(',')
+		}
+		if s.d.Positional {
+			b.WriteByte('?')
+		} else {
+			b.WriteByte('$')
+			b.WriteString(strconv.Itoa(i + 1))
+		}
 	}
 	b.WriteByte(')')
+	s.inserts.Store(n, b.String())
 	return b.String()
-}
-
-func boolToInt(b bool) int {
-	if b {
-		return 1
-	}
-	return 0
 }
 
 // LockKeys holds off other transactions that lock one of the keys.

@@ -7,7 +7,9 @@ import (
 	"time"
 )
 
-// Timestamp scans a point in time from whatever the driver has; NULL is zero.
+// Timestamp scans a point in time from whatever the driver has; NULL is zero, and
+// so is text that is none, which a person may have written: it must not stop the
+// reader.
 type Timestamp struct{ time.Time }
 
 // TimeLayout is how dialects without a type for it write a point in time: of
@@ -22,13 +24,22 @@ func (t *Timestamp) Scan(v any) (err error) {
 	case time.Time:
 		t.Time = v.UTC()
 	case string:
-		t.Time, err = time.Parse(time.RFC3339Nano, v)
+		t.Time = parseTime(v)
 	case []byte:
-		t.Time, err = time.Parse(time.RFC3339Nano, string(v))
+		t.Time = parseTime(string(v))
 	default:
 		err = fmt.Errorf("a point in time is stored as %T", v)
 	}
 	return err
+}
+
+func parseTime(s string) time.Time {
+	for _, layout := range []string{time.RFC3339Nano, time.DateTime} {
+		if t, err := time.Parse(layout, s); err == nil {
+			return t.UTC()
+		}
+	}
+	return time.Time{}
 }
 
 // text scans a string that may be NULL.

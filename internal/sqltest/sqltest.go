@@ -4,7 +4,6 @@ package sqltest
 import (
 	"context"
 	"database/sql"
-	"errors"
 
 	"github.com/waybill-go/waybill/eventing/eventingtest"
 )
@@ -77,10 +76,11 @@ func (d Database[Tx]) query(ctx context.Context, query string, scan func(*sql.Ro
 	if err != nil {
 		return err
 	}
+	defer rows.Close()
 	for rows.Next() {
 		if err := scan(rows); err != nil {
-			return errors.Join(err, rows.Close())
+			return err
 		}
 	}
-	return errors.Join(rows.Err(), rows.Close())
+	return rows.Err()
 }

@@ -34,7 +34,7 @@ func TestCloseReportsWhatIsNotAcked(t *testing.T) {
 			"acked by both": nil, // also if the broker had not noticed yet
 			"acked by one":  inproc.ErrClosed, "nacked": inproc.ErrClosed, "queued": inproc.ErrClosed,
 		} {
-			if got, ok := o.reported[id]; !ok || got != want { // at the return of Close, no later
+			if got, ok := o.reported[id]; !ok || !errors.Is(got, want) { // at the return of Close, no later
 				t.Errorf("%s: reported %v with %v, want %v", id, ok, got, want)
 			}
 		}
@@ -62,7 +62,7 @@ func TestCloseReportsWhatIsRetained(t *testing.T) {
 			t.Errorf("an ack before Close was lost: reported %v with %v", ok, err)
 		}
 		for _, id := range []string{"left", "never delivered", "retained"} {
-			if o.reported[id] != inproc.ErrClosed {
+			if !errors.Is(o.reported[id], inproc.ErrClosed) {
 				t.Errorf("%s: reported with %v, want ErrClosed", id, o.reported[id])
 			}
 		}

@@ -2,6 +2,7 @@ package inproc_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -143,7 +144,7 @@ func TestMessageThatNobodyElseWasGivenGoesToTheOldest(t *testing.T) {
 		consume(t, youngest, "c", "d")
 		synctest.Wait()
 		for id, want := range map[string]error{"a": nil, "b": nil, "c": inproc.ErrAbandoned, "d": inproc.ErrAbandoned} {
-			if got, ok := o.reported[id]; !ok || got != want {
+			if got, ok := o.reported[id]; !ok || !errors.Is(got, want) {
 				t.Errorf("%s: reported %v with %v, want %v", id, ok, got, want)
 			}
 		}

@@ -2,6 +2,7 @@ package inproc_test
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strconv"
 	"sync"
@@ -105,7 +106,7 @@ func (o *outbox) wantReported(err error, ids ...string) {
 		o.t.Fatalf("reported: %v, want %v", o.order, ids)
 	}
 	for _, id := range ids {
-		if o.reported[id] != err {
+		if !errors.Is(o.reported[id], err) {
 			o.t.Fatalf("%s was reported with %v, want %v", id, o.reported[id], err)
 		}
 	}

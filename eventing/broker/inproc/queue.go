@@ -1,5 +1,7 @@
 package inproc
 
+import "slices"
+
 // maxIdle is how many places an empty queue keeps allocated.
 const maxIdle = 1024
 
@@ -37,6 +39,6 @@ func (q *queue) pop() *entry {
 
 // prepend puts entries before the others; all of them have to be older.
 func (q *queue) prepend(entries []*entry) {
-	q.items = append(entries, q.rest()...)
+	q.items = slices.Concat(entries, q.rest())
 	q.head = 0
 }

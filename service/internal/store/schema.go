@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"embed"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/pressly/goose/v3"
+	"github.com/pressly/goose/v3/database"
 
 	"github.com/waybill-go/waybill/eventing/pgstore"
 	"github.com/waybill-go/waybill/eventing/sqlitestore"
@@ -32,7 +34,7 @@ func migrationsOf(scheme string) []sqlstore.Migrations {
 }
 
 // MigrationSQL returns the statements of all steps, in the dialect of the
-// address. It connects to nothing.
+// address, and those that record the steps as applied. It connects to nothing.
 func MigrationSQL(address string) (string, error) {
 	scheme, _, err := split(address)
 	if err != nil {
@@ -45,8 +47,50 @@ func MigrationSQL(address string) (string, error) {
 			return "", err
 		}
 		all.WriteString(text)
+		if err := recordSteps(&all, m); err != nil {
+			return "", err
+		}
 	}
 	return all.String(), nil
+}
+
+// recordSteps writes what goose would: otherwise the gateway would apply again, at
+// its next start, what somebody has applied by hand.
+func recordSteps(out *strings.Builder, m sqlstore.Migrations) error {
+	versions, err := database.NewStore(m.Dialect, m.Table)
+	if err != nil {
+		return err
+	}
+	var create statement
+	if err := versions.CreateVersionTable(context.Background(), &create); err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "\n%s;\nINSERT INTO %s (version_id, is_applied) VALUES (0, true)", strings.ReplaceAll(strings.TrimSpace(create.text), "\n\t", "\n"), m.Table)
+	names, err := fs.Glob(m.FS, "*.sql")
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		version, err := goose.NumericComponent(name)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(out, ", (%d, true)", version)
+	}
+	out.WriteString(";\n\n")
+	return nil
+}
+
+// statement keeps what it is asked to run.
+type statement struct {
+	*sql.DB // none: goose runs nothing else
+	text    string
+}
+
+// ExecContext implements [database.DBTxConn].
+func (s *statement) ExecContext(_ context.Context, query string, _ ...any) (sql.Result, error) {
+	s.text = query
+	return driver.RowsAffected(0), nil
 }
 
 // Schema is the schema of a database that may not have been prepared yet.
@@ -63,16 +107,16 @@ func OpenSchema(ctx context.Context, address string, create bool) (*Schema, erro
 	if err != nil {
 		return nil, err
 	}
-	driver := "pgx"
+	driverName := "pgx"
 	if scheme == schemeSQLite {
 		if !create {
 			if err := existing(address); err != nil {
 				return nil, err
 			}
 		}
-		driver, where = "sqlite", "file:"+(&url.URL{Path: where}).EscapedPath()+"?_pragma=busy_timeout(10000)"
+		driverName, where = "sqlite", "file:"+(&url.URL{Path: where}).EscapedPath()+"?_pragma=busy_timeout(10000)"
 	}
-	db, err := sql.Open(driver, where)
+	db, err := sql.Open(driverName, where)
 	if err != nil {
 		return nil, fmt.Errorf("STORE_URL %q is not an address of a database", Masked(address))
 	}

@@ -1,0 +1,131 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/waybill-go/waybill/service/internal/store"
+)
+
+type migrateCmd struct {
+	Up     migrateUpCmd     `cmd:"" help:"Apply the steps that are missing."`
+	Status migrateStatusCmd `cmd:"" help:"List the steps, and when each was applied."`
+	SQL    migrateSQLCmd    `cmd:"" name:"sql" help:"Print the statements, for those who run them by other means."`
+}
+
+func (migrateCmd) Help() string {
+	return `The gateway brings its schema up to date whenever it starts; these commands do it before.
+
+Examples:
+
+    gateway migrate status
+    STORE_URL=postgres://waybill@localhost/waybill gateway migrate up`
+}
+
+type migrateUpCmd struct {
+	output
+	storeSetting
+}
+
+func (migrateUpCmd) Help() string {
+	return `Several processes may do this at once.
+
+Examples:
+
+    gateway migrate up
+    gateway migrate up --store-url postgres://waybill@localhost/waybill`
+}
+
+// Run brings the schema up to date.
+func (c *migrateUpCmd) Run(ctx context.Context, p *Program) (err error) {
+	s, err := store.OpenSchema(ctx, c.StoreURL, true)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.Close()) }()
+	applied, err := s.Up(ctx)
+	if err != nil {
+		return err
+	}
+	if c.JSON {
+		return printJSON(p.Stdout, map[string][]string{"applied": append([]string{}, applied...)})
+	}
+	for _, step := range applied {
+		if _, err := fmt.Fprintln(p.Stdout, "applied", step); err != nil {
+			return err
+		}
+	}
+	_, err = fmt.Fprintln(p.Stdout, "The schema is up to date.")
+	return err
+}
+
+type migrateStatusCmd struct {
+	output
+	storeSetting
+}
+
+func (migrateStatusCmd) Help() string {
+	return `Examples:
+
+    gateway migrate status
+    gateway migrate status --json | jq '.migrations[] | select(.applied_at == null)'`
+}
+
+// Run lists the steps.
+func (c *migrateStatusCmd) Run(ctx context.Context, p *Program) (err error) {
+	s, err := store.OpenSchema(ctx, c.StoreURL, false)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.Close()) }()
+	steps, err := s.Status(ctx)
+	if err != nil {
+		return err
+	}
+	type step struct {
+		Name      string     `json:"name"`
+		AppliedAt *time.Time `json:"applied_at"`
+	}
+	all, rows := make([]step, len(steps)), [][]string{{"STEP", "APPLIED"}}
+	for i, s := range steps {
+		all[i] = step{s.Name, known(s.AppliedAt)}
+		applied := "no: run gateway migrate up"
+		if !s.AppliedAt.IsZero() {
+			applied = since(s.AppliedAt)
+		}
+		rows = append(rows, []string{s.Name, applied})
+	}
+	if c.JSON {
+		return printJSON(p.Stdout, map[string][]step{"migrations": all})
+	}
+	return printTable(p.Stdout, rows)
+}
+
+type migrateSQLCmd struct {
+	output
+	storeSetting
+}
+
+func (migrateSQLCmd) Help() string {
+	return `Prints all steps in the dialect of the store's address, without connecting to it.
+
+Examples:
+
+    gateway migrate sql --store-url postgres: > schema.sql`
+}
+
+// Run prints the statements.
+func (c *migrateSQLCmd) Run(p *Program) error {
+	text, err := store.MigrationSQL(c.StoreURL)
+	if err != nil {
+		return err
+	}
+	if c.JSON {
+		return printJSON(p.Stdout, map[string]string{"sql": text})
+	}
+	_, err = io.WriteString(p.Stdout, text)
+	return err
+}
