@@ -3,6 +3,8 @@ package eventing
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -14,28 +16,24 @@ type flights struct {
 	landed chan struct{} // a hint that settle would find something
 
 	mu       sync.Mutex
-	rows     map[string]*sending
+	rows     map[int64]*sending // by Seq
 	complete []OutboxRow
 }
 
 func newFlights() *flights {
-	return &flights{landed: make(chan struct{}, 1), rows: map[string]*sending{}}
+	return &flights{landed: make(chan struct{}, 1), rows: map[int64]*sending{}}
 }
 
-func (f *flights) ids() []string {
+func (f *flights) seqs() []int64 {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	ids := make([]string, 0, len(f.rows))
-	for id := range f.rows {
-		ids = append(ids, id)
-	}
-	return ids
+	return slices.Collect(maps.Keys(f.rows))
 }
 
 func (f *flights) take(s *sending) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.rows[s.row.ID] = s
+	f.rows[s.row.Seq] = s
 }
 
 // land records that one message of a row is done. A row of which one message
@@ -51,7 +49,7 @@ func (f *flights) land(s *sending, err error) {
 		return
 	}
 	if s.err != nil {
-		delete(f.rows, s.row.ID)
+		delete(f.rows, s.row.Seq)
 	} else {
 		f.complete = append(f.complete, s.row)
 	}
@@ -104,7 +102,7 @@ func (d *Dispatcher) settleCompleted(ctx context.Context) (int, error) {
 		return n, err
 	}
 	for _, r := range rows {
-		delete(f.rows, r.ID)
+		delete(f.rows, r.Seq)
 	}
 	return n, nil
 }

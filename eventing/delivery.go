@@ -162,8 +162,9 @@ type ConsumerStore interface {
 	// Succeed does.
 	Fail(ctx context.Context, f Failure) error
 	// Quarantine opens a dead letter of stage decode for bytes that are no envelope,
-	// or opens it again: f.EventID and f.Payload are as [Undecodable] makes them.
-	// There is no delivery row. The outbox row is treated as by Fail.
+	// or, if it is replayed, opens it again, the attempts and the history going on; in
+	// any other state it does nothing. f.EventID and f.Payload are as [Undecodable]
+	// makes them. There is no delivery row. The outbox row is treated as by Fail.
 	Quarantine(ctx context.Context, f Failure) error
 	// Due returns deliveries to run now, the longest waiting first. Unordered:
 	// retrying ones that are due, and parked ones (from when the consumer was

@@ -52,7 +52,7 @@ type ClaimRequest struct {
 	Partitions []int
 	Now        time.Time
 	Limit      int
-	Exclude    []string // IDs of rows in flight
+	Exclude    []int64 // Seq of rows in flight
 }
 
 // SettleRequest names rows that have been handed over.
@@ -280,7 +280,7 @@ func (d *Dispatcher) claim(ctx context.Context) ([]OutboxRow, error) {
 		r.Partitions = append(r.Partitions, l.Partition)
 	}
 	if d.inFlight != nil {
-		r.Exclude = d.inFlight.ids()
+		r.Exclude = d.inFlight.seqs()
 		r.Limit -= len(r.Exclude)
 	}
 	if len(r.Partitions) == 0 || r.Limit <= 0 {

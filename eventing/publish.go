@@ -126,30 +126,35 @@ func (b *batch) sent() []OutboxRow {
 	return rows
 }
 
-// send publishes to a broker that answers when it has the messages. The error
-// says that it does not take any: rows it did not take stay pending, and no
-// attempt is counted. A message that alone fails while a later one passes is
-// poison.
+// send publishes to a broker that answers when it has the messages. Rows that it
+// did not take stay pending, and no attempt is counted; the error says that it has
+// taken none at all. A message is poison if its error is permanent, or if it alone
+// fails while later ones of its topic pass.
 func (b *batch) send(ctx context.Context) error {
 	var suspects []*suspect
+	passed := 0
 	for _, topic := range b.topicOrder {
 		p := publication{b: b, topic: topic, held: map[string]bool{}}
 		p.halves(ctx, 0, len(b.topics[topic]))
 		for _, s := range p.suspects {
-			s.passedAfter = p.passed > s.passedBefore
+			s.alone = IsPermanent(s.err) || p.passed > s.passedBefore && s.stillFails(ctx, b.d.pub)
 		}
+		passed += p.passed
 		suspects = append(suspects, p.suspects...)
 	}
 	var broken error
 	for _, s := range suspects {
-		if s.passedAfter && s.stillFails(ctx, b.d.pub) {
-			if s.sending.err == nil {
-				b.poison = append(b.poison, s.sending)
-			}
+		switch {
+		case s.alone && s.sending.err == nil:
 			s.sending.err = s.err
-		} else if s.sending.open > 0 {
+			b.poison = append(b.poison, s.sending)
+		case !s.alone && s.sending.open > 0:
 			broken = fmt.Errorf("publish to %s: %w", s.topic, s.err)
 		}
+	}
+	if broken != nil && passed > 0 { // others need not wait for this topic
+		b.d.cfg.Logger.Warn("dispatcher: a topic does not take its messages; will try again", "error", broken)
+		return nil
 	}
 	return broken
 }
@@ -161,6 +166,7 @@ type publication struct {
 	passed   int
 	suspects []*suspect
 	held     map[string]bool // ordering keys of which nothing more may go out
+	stopped  bool            // the broker takes nothing: a later try would overtake what was given up
 }
 
 // suspect is a message that failed alone.
@@ -170,7 +176,7 @@ type suspect struct {
 	msg          *message.Message
 	err          error
 	passedBefore int
-	passedAfter  bool
+	alone        bool // it fails, and others pass
 }
 
 // maxTries is how often a message that fails alone is tried before it counts as
@@ -195,7 +201,7 @@ func (s *suspect) stillFails(ctx context.Context, pub message.Publisher) bool {
 // them.
 func (p *publication) halves(ctx context.Context, i, j int) {
 	sendings, msgs := p.b.topics[p.topic], p.b.messages[p.topic]
-	if i == j || ctx.Err() != nil {
+	if i == j || p.stopped || ctx.Err() != nil {
 		return
 	}
 	batch, sent := msgs[i:j], sendings[i:j]
@@ -223,8 +229,9 @@ func (p *publication) halves(ctx context.Context, i, j int) {
 		}
 		return
 	}
-	if len(p.suspects) > maxSuspects && p.passed == 0 {
-		return // it takes nothing; the rest stays pending
+	if len(p.suspects) >= maxSuspects && p.passed == 0 {
+		p.stopped = true // the rest stays pending
+		return
 	}
 	half := i + (j-i)/2
 	p.halves(ctx, i, half)

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"time"
 
+	"github.com/ThreeDotsLabs/watermill/message"
+
 	"github.com/waybill-go/waybill/eventing"
 )
 
@@ -17,6 +19,7 @@ func completionTests[Tx any]() tests[Tx] {
 		"a dead letter makes the row failed":                  completionDead[Tx],
 		"also hours after the row was sent":                   completionDeadLate[Tx],
 		"a message that cannot be handled is sent again":      completionRefused[Tx],
+		"a topic that is not taken keeps the row pending":     completionTopicRefused[Tx],
 		"replays are settled too":                             completionReplay[Tx],
 		"a replay is settled by its consumer":                 completionReplayOfOne[Tx],
 	}
@@ -105,6 +108,23 @@ func completionRefused[Tx any](w *world[Tx]) {
 	w.rest()
 	w.effects("it is published again", c, "e1")
 	w.outboxStatus("and then settled", "e1", "sent")
+}
+
+func completionTopicRefused[Tx any](w *world[Tx]) {
+	w.settleByCompletion()
+	a, b := w.consumer("billing", nil), w.consumer("mail", nil)
+	w.append(orders("", "e1", "e2")...)
+	w.broker.refuseIf(func(m *message.Message) bool { return m.Metadata.Get(eventing.MetadataConsumers) == "mail" })
+	w.dispatch()
+	w.deliver()
+	w.dispatch()
+	w.effects("the topic that was taken is delivered", a, "e1", "e2")
+	w.outboxStatus("the one that was not keeps the row pending", "e1", "pending")
+	w.broker.refuseIf(nil)
+	w.rest()
+	w.effects("and is published again", b, "e1", "e2")
+	w.effects("what was handled is recognised", a, "e1", "e2")
+	w.outboxStatus("then the row is settled", "e1", "sent")
 }
 
 func completionReplay[Tx any](w *world[Tx]) {

@@ -141,6 +141,9 @@ func (s *Store) Quarantine(ctx context.Context, f eventing.Failure) error {
 		if err := tx.rely(f.Lease); err != nil {
 			return err
 		}
+		if known, ok := tx.deadLetter(targetOf(f.Delivery)); ok && known.Status != eventing.StatusReplayed {
+			return nil // the broker delivers it once more
+		}
 		tx.quarantine(f)
 		tx.failOutboxRow(f.OutboxID)
 		return finish(ctx, tx, f)

@@ -18,7 +18,7 @@ func (s *Store) Claim(ctx context.Context, r eventing.ClaimRequest) (rows []even
 			}
 			row := s.outbox.rows[e.id]
 			switch {
-			case !partitions[row.Partition], exclude[row.ID], row.DueAt.After(r.Now):
+			case !partitions[row.Partition], exclude[row.Seq], row.DueAt.After(r.Now):
 			case row.Generation == 0 && holding[row.OrderingKey]:
 			default:
 				rows = append(rows, row.OutboxRow)

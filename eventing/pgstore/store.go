@@ -90,9 +90,9 @@ var dialect = sqlstore.Dialect{
 	SkipLocked:    "FOR UPDATE SKIP LOCKED",
 	RowsPerInsert: 500,
 	In:            func(expr, parameter string) string { return expr + " = ANY(CAST(" + parameter + " AS text[]))" },
-	InInts:        func(expr, parameter string) string { return expr + " = ANY(CAST(" + parameter + " AS integer[]))" },
+	InInts:        func(expr, parameter string) string { return expr + " = ANY(CAST(" + parameter + " AS bigint[]))" },
 	List:          func(values []string) any { return append([]string{}, values...) },
-	Ints:          func(values []int) any { return append([]int{}, values...) },
+	Ints:          func(values []int64) any { return append([]int64{}, values...) },
 	Time: func(t time.Time) any {
 		if t.IsZero() {
 			return nil
@@ -106,10 +106,10 @@ var dialect = sqlstore.Dialect{
 var sqlDialect = func() sqlstore.Dialect {
 	d := dialect
 	d.List = func(values []string) any { return textArray(values) }
-	d.Ints = func(values []int) any {
+	d.Ints = func(values []int64) any {
 		list := make([]string, len(values))
 		for i, v := range values {
-			list[i] = strconv.Itoa(v)
+			list[i] = strconv.FormatInt(v, 10)
 		}
 		return textArray(list)
 	}

@@ -95,7 +95,7 @@ var dialect = sqlstore.Dialect{
 	In:            in,
 	InInts:        in,
 	List:          func(values []string) any { return asJSON(append([]string{}, values...)) },
-	Ints:          func(values []int) any { return asJSON(append([]int{}, values...)) },
+	Ints:          func(values []int64) any { return asJSON(append([]int64{}, values...)) },
 	Time: func(t time.Time) any {
 		if t.IsZero() {
 			return nil

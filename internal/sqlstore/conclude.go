@@ -178,9 +178,19 @@ func (s *Store) bury(ctx context.Context, tx Tx, f eventing.Failure) error {
 	return err
 }
 
+const deadLetterStatus = `SELECT status FROM dead_letter_consumers WHERE event_id = $1 AND consumer_name = $2 {for update}`
+
 // Quarantine implements [eventing.ConsumerStore].
 func (s *Store) Quarantine(ctx context.Context, f eventing.Failure) error {
 	return s.inTx(ctx, func(tx Tx) error {
+		var status string
+		known, err := one(ctx, tx, s.sql(deadLetterStatus), []any{f.EventID, f.Consumer}, &status)
+		if err != nil {
+			return err
+		}
+		if known && eventing.ReviewStatus(status) != eventing.StatusReplayed {
+			return nil // the broker delivers it once more
+		}
 		if err := s.bury(ctx, tx, f); err != nil {
 			return err
 		}

@@ -54,7 +54,7 @@ type Dialect struct {
 	// the same for integers. The lists are passed as List and Ints make them.
 	In, InInts func(expr, parameter string) string
 	List       func(values []string) any
-	Ints       func(values []int) any
+	Ints       func(values []int64) any
 	// RowsPerInsert bounds the rows of one INSERT. Positional: its parameters are
 	// written "?", for a driver that looks for "$n" by name.
 	RowsPerInsert int
@@ -148,7 +148,15 @@ func one(ctx context.Context, c Conn, query string, args []any, dest ...any) (fo
 
 // list passes strings as one argument.
 func (s *Store) list(values []string) any { return s.d.List(values) }
-func (s *Store) ints(values []int) any    { return s.d.Ints(values) }
+
+// ints passes small integers as one argument.
+func (s *Store) ints(values []int) any {
+	list := make([]int64, len(values))
+	for i, v := range values {
+		list[i] = int64(v)
+	}
+	return s.d.Ints(list)
+}
 
 func (s *Store) time(t time.Time) any { return s.d.Time(t) }
 

@@ -9,14 +9,14 @@ import (
 const claim = `
 SELECT ` + outboxColumns + `
 FROM event_outbox o
-WHERE status = 'pending' AND {in ints partition $1} AND (due_at IS NULL OR due_at <= $2) AND NOT {in id $3}
+WHERE status = 'pending' AND {in ints partition $1} AND (due_at IS NULL OR due_at <= $2) AND NOT {in ints seq $3}
 	AND (generation > 0 OR NOT EXISTS (SELECT 1 FROM dead_letter_consumers h
 		WHERE h.holds_key = o.ordering_key AND h.status <> 'closed'))
 ORDER BY seq LIMIT $4`
 
 // Claim implements [eventing.DispatchStore].
 func (s *Store) Claim(ctx context.Context, r eventing.ClaimRequest) (claimed []eventing.OutboxRow, err error) {
-	args := []any{s.ints(r.Partitions), s.time(r.Now), s.list(r.Exclude), r.Limit}
+	args := []any{s.ints(r.Partitions), s.time(r.Now), s.d.Ints(r.Exclude), r.Limit}
 	err = each(ctx, s.db, s.sql(claim), args, func(rows Rows) error {
 		claimed = append(claimed, eventing.OutboxRow{})
 		return scanOutboxRow(rows, &claimed[len(claimed)-1])
