@@ -27,7 +27,7 @@ func (c SQLConn) Exec(ctx context.Context, query string, args ...any) (int64, er
 
 // Query implements [Conn].
 func (c SQLConn) Query(ctx context.Context, query string, args ...any) (Rows, error) {
-	rows, err := c.C.QueryContext(ctx, query, args...) //nolint:rowserrcheck,sqlclosecheck // the caller does both
+	rows, err := c.C.QueryContext(ctx, query, args...) //nolint:rowserrcheck // the caller does
 	if err != nil {
 		return nil, err
 	}

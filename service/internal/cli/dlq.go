@@ -61,7 +61,7 @@ func (c *dlqListCmd) Run(ctx context.Context, p *Program) error {
 	return withDesk(ctx, c.StoreURL, func(d *desk) error {
 		letters, err := d.list(ctx, eventing.DeadLetterFilter{
 			Consumer: c.Consumer, Status: status, OpenOnly: !c.All && status != eventing.StatusClosed,
-			Limit: int(c.Limit), //nolint:gosec // bounded above
+			Limit: int(c.Limit),
 		})
 		if err != nil {
 			return err
@@ -83,7 +83,7 @@ func (c *dlqListCmd) Run(ctx context.Context, p *Program) error {
 		if err := printTable(p.Stdout, rows); err != nil {
 			return err
 		}
-		if len(letters) == int(c.Limit) { //nolint:gosec // bounded above
+		if len(letters) == int(c.Limit) {
 			_, err = fmt.Fprintf(p.Stderr, "These are the oldest %d; there may be more: raise --limit.\n", c.Limit)
 		}
 		return err

@@ -83,7 +83,7 @@ func (c *dlqReplayCmd) Run(ctx context.Context, p *Program) error {
 		var letters []letter
 		var err error
 		if c.Limit > 0 {
-			letters, err = d.oldest(ctx, c.which, int(c.Limit)) //nolint:gosec // bounded above
+			letters, err = d.oldest(ctx, c.which, int(c.Limit))
 		} else {
 			letters, err = d.all(ctx, c.IDs, c.which)
 		}

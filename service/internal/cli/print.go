@@ -27,12 +27,14 @@ func printTable(w io.Writer, rows [][]string) error {
 			if i > 0 {
 				_, _ = io.WriteString(t, "\t") // Flush has the error
 			}
-			_, _ = io.WriteString(t, strings.ReplaceAll(clean(orDash(cell)), "\n", `\n`))
+			_, _ = io.WriteString(t, inCell.Replace(clean(orDash(cell))))
 		}
 		_, _ = io.WriteString(t, "\n")
 	}
 	return t.Flush()
 }
+
+var inCell = strings.NewReplacer("\n", `\n`, "\t", " ")
 
 func orDash(s string) string {
 	if s == "" {
@@ -41,7 +43,7 @@ func orDash(s string) string {
 	return s
 }
 
-// clean escapes what is not printable, but for line ends: couriers write what we
+// clean escapes what is not printable, but for line ends and tabs: couriers write what we
 // print, and must not write to a terminal.
 func clean(s string) string {
 	if !strings.ContainsFunc(s, unprintable) {
@@ -58,7 +60,7 @@ func clean(s string) string {
 	return b.String()
 }
 
-func unprintable(r rune) bool { return r != '\n' && !unicode.IsPrint(r) }
+func unprintable(r rune) bool { return r != '\n' && r != '\t' && !unicode.IsPrint(r) }
 
 // age is a duration as people say it: its largest unit.
 func age(d time.Duration) string {

@@ -106,7 +106,7 @@ func (c *runCmd) tour(b *strings.Builder, p *Program, s gateway.Started) {
 			fmt.Fprintf(b, "  ADMIN_TOKEN=%s\n", s.AdminToken)
 		}
 	}
-	secret, token := `"$HMAC_SECRET"`, "$ADMIN_TOKEN"
+	secret, token := `"$HMAC_SECRET"`, "$ADMIN_TOKEN" //nolint:gosec // names of variables, for a shell
 	if s.HMACSecret != "" {
 		secret = s.HMACSecret
 	}

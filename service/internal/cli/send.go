@@ -43,7 +43,7 @@ func (c *sendCmd) Run(ctx context.Context, p *Program) error {
 	}
 	_, err := send.Run(ctx, send.Config{
 		URL: c.URL, Secret: c.HMACSecret, KeyID: c.KeyID, Inputs: c.Inputs, Stdin: p.Stdin,
-		Count: int(c.Count), Rate: c.Rate, Concurrency: int(c.Concurrency), //nolint:gosec // bounded above
+		Count: int(c.Count), Rate: c.Rate, Concurrency: int(c.Concurrency),
 		Out: p.Stdout, Progress: send.IsTerminal(p.Stdout), JSON: c.JSON,
 	})
 	return err

@@ -52,7 +52,8 @@ type Started struct {
 	HMACSecret, AdminToken string
 }
 
-// ErrNoSecret: outside of the embedded default, secrets are not made up.
+// ErrNoSecret is the error of a start without secrets outside of the embedded
+// default: there they are not made up.
 var ErrNoSecret = errors.New("HMAC_SECRET and ADMIN_TOKEN are needed with this STORE_URL; make them with: openssl rand -hex 32")
 
 // secrets fills in what the embedded default may make up.

@@ -18,7 +18,8 @@ import (
 	"github.com/waybill-go/waybill/service/internal/store"
 )
 
-// ErrConflict: the idempotency key is known with another body.
+// ErrConflict is the answer to an idempotency key that is known with another
+// body.
 var ErrConflict = errors.New("the idempotency key is known with another body")
 
 // Ledger writes the rows, always in somebody's transaction.
@@ -135,7 +136,7 @@ func (l *Ledger) Events(ctx context.Context, eventID, source string) (events []c
 	if err != nil {
 		return nil, nil, err
 	}
-	defer rows.Close() //nolint:errcheck // what went wrong is in Err
+	defer rows.Close()
 	for rows.Next() {
 		var e courier.EventStatus
 		var envelope string
@@ -183,7 +184,7 @@ func (l *Ledger) names(ctx context.Context, envelopes []string, into map[string]
 	if err != nil {
 		return err
 	}
-	defer rows.Close() //nolint:errcheck // what went wrong is in Err
+	defer rows.Close()
 	for rows.Next() {
 		var envelope string
 		var n Name

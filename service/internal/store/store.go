@@ -44,8 +44,9 @@ type Store struct {
 	forUpdate  string
 }
 
-// ErrAddress: an address of no database that the gateway can work with.
-var ErrAddress = errors.New("it must begin with sqlite: or postgres:")
+// ErrAddress is the error for an address of no database that the gateway can
+// work with.
+var ErrAddress = errors.New("the scheme must be sqlite or postgres, as in sqlite:waybill.db")
 
 // Open opens sqlite:FILE or postgres://…, without touching its schema but for a
 // SQLite file's, which it makes if it is missing and brings up to date. The
@@ -175,9 +176,9 @@ func (s *Store) ForUpdate() string { return s.forUpdate }
 
 // Masked returns an address without its password.
 func Masked(address string) string {
+	scheme, _, _ := strings.Cut(address, ":")
 	u, err := url.Parse(address)
-	if err != nil {
-		scheme, _, _ := strings.Cut(address, ":")
+	if err != nil || u.User == nil && scheme != schemeSQLite && strings.Contains(address, "@") { // mistyped
 		return scheme + ":…"
 	}
 	if u.RawQuery != "" && u.Query().Has("password") {

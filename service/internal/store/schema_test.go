@@ -1,0 +1,130 @@
+package store_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/waybill-go/waybill/internal/testserver"
+	"github.com/waybill-go/waybill/service/internal/store"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m, goleak.Cleanup(testserver.Exit)) }
+
+// What somebody has applied by hand, the gateway must not apply again.
+func TestMigrationSQL(t *testing.T) {
+	t.Parallel()
+	byHand := func(t *testing.T, driver, dsn, address string) {
+		t.Helper()
+		text, err := store.MigrationSQL(address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		db, err := sql.Open(driver, dsn)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := db.ExecContext(t.Context(), text); err != nil {
+			t.Fatalf("run the statements: %v", err)
+		}
+		if err := db.Close(); err != nil {
+			t.Fatal(err)
+		}
+		wantApplied(t, address)
+	}
+	t.Run("sqlite", func(t *testing.T) {
+		t.Parallel()
+		path := filepath.Join(t.TempDir(), "by hand.db")
+		byHand(t, "sqlite", path, "sqlite:"+path)
+	})
+	t.Run("postgres", func(t *testing.T) {
+		t.Parallel()
+		address := testserver.PostgresURL(t)
+		byHand(t, "pgx", address, address)
+	})
+}
+
+func wantApplied(t *testing.T, address string) {
+	t.Helper()
+	schema, err := store.OpenSchema(t.Context(), address, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer schema.Close()
+	steps, err := schema.Status(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(steps) < 2 {
+		t.Fatalf("steps: %v, want the library's and the gateway's", steps)
+	}
+	for _, s := range steps {
+		if s.AppliedAt.IsZero() {
+			t.Errorf("%s is not recorded as applied", s.Name)
+		}
+	}
+	if applied, err := schema.Up(t.Context()); err != nil || len(applied) > 0 {
+		t.Fatalf("applied %v, error %v; want nothing left to apply", applied, err)
+	}
+}
+
+func TestOpenExistingMakesNothing(t *testing.T) {
+	t.Parallel()
+	t.Run("sqlite", func(t *testing.T) {
+		t.Parallel()
+		path := filepath.Join(t.TempDir(), "waybill.db")
+		if _, err := store.OpenExisting(t.Context(), "sqlite:"+path); !errors.Is(err, fs.ErrNotExist) {
+			t.Fatalf("error %v, want that there is no such file", err)
+		}
+		if _, err := store.OpenSchema(t.Context(), "sqlite:"+path, false); !errors.Is(err, fs.ErrNotExist) {
+			t.Fatalf("error %v, want that there is no such file", err)
+		}
+		if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
+			t.Fatalf("the file was made: %v", err)
+		}
+	})
+	t.Run("postgres", func(t *testing.T) {
+		t.Parallel()
+		address := testserver.PostgresURL(t)
+		if _, err := store.OpenExisting(t.Context(), address); err == nil || !strings.Contains(err.Error(), "gateway migrate up") {
+			t.Fatalf("error %v, want the next step", err)
+		}
+		schema, err := store.OpenSchema(t.Context(), address, true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := schema.Up(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if err := schema.Close(); err != nil {
+			t.Fatal(err)
+		}
+		s, err := store.OpenExisting(t.Context(), address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+func TestAddressesAtFault(t *testing.T) {
+	t.Parallel()
+	for _, address := range []string{"", "sqlite", "sqlite:", "waybill.db", "mysql://u:hunter2@h/x", "postgres;//u:hunter2@h"} {
+		_, err := store.Open(context.Background(), address)
+		if !errors.Is(err, store.ErrAddress) {
+			t.Errorf("%q: error %v, want ErrAddress", address, err)
+		}
+		if err != nil && strings.Contains(err.Error(), "hunter2") {
+			t.Errorf("%q: the error tells the password: %v", address, err)
+		}
+	}
+}
