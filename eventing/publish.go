@@ -3,6 +3,7 @@ package eventing
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
 )
@@ -10,7 +11,7 @@ import (
 // publish sends claimed rows and settles those that went out. It returns how
 // many rows it dealt with.
 func (d *Dispatcher) publish(ctx context.Context, rows []OutboxRow) (int, error) {
-	b := batch{d: d, topics: map[string][]*sending{}}
+	b := batch{d: d, topics: map[string][]*sending{}, messages: map[string][]*message.Message{}}
 	failed := 0
 	held := map[string]bool{} // keys of which nothing more may go out
 	for _, row := range rows {
@@ -90,9 +91,6 @@ func (b *batch) add(row OutboxRow) (ReasonCode, error) {
 	s := &sending{row: row, open: len(out), ordered: anyOrdered(routes)}
 	b.sendings = append(b.sendings, s)
 	for _, o := range out {
-		if b.messages == nil {
-			b.messages = map[string][]*message.Message{}
-		}
 		if b.topics[o.topic] == nil {
 			b.topicOrder = append(b.topicOrder, o.topic)
 		}
@@ -166,6 +164,8 @@ type publication struct {
 	passed   int
 	suspects []*suspect
 	held     map[string]bool // ordering keys of which nothing more may go out
+	failing  int             // suspects since something last passed
+	since    time.Time       // the first failure of them
 	stopped  bool            // the broker takes nothing: a later try would overtake what was given up
 }
 
@@ -217,20 +217,26 @@ func (p *publication) halves(ctx context.Context, i, j int) {
 	err := p.b.d.pub.Publish(p.topic, batch...)
 	if err == nil {
 		p.passed += len(batch)
+		p.failing, p.since = 0, time.Time{}
 		for _, s := range sent {
 			s.open--
 		}
 		return
 	}
+	if p.since.IsZero() {
+		p.since = time.Now()
+	}
 	if len(batch) == 1 {
+		p.failing++
 		p.suspects = append(p.suspects, &suspect{sending: sent[0], topic: p.topic, msg: batch[0], err: err, passedBefore: p.passed})
 		if key := sent[0].row.OrderingKey; sent[0].ordered && key != "" {
 			p.held[key] = true
 		}
-		return
 	}
-	if len(p.suspects) >= maxSuspects && p.passed == 0 {
+	if p.failing >= maxSuspects || time.Since(p.since) > maxProbing {
 		p.stopped = true // the rest stays pending
+	}
+	if len(batch) == 1 {
 		return
 	}
 	half := i + (j-i)/2
@@ -238,8 +244,12 @@ func (p *publication) halves(ctx context.Context, i, j int) {
 	p.halves(ctx, half, j)
 }
 
-// maxSuspects bounds how often a broker that takes nothing is asked in a pass.
-const maxSuspects = 3
+// A broker that takes nothing is asked so often, or for so long, in a pass. It has to
+// be asked more than once: the first messages in line may all be poison.
+const (
+	maxSuspects = 64
+	maxProbing  = 5 * time.Second
+)
 
 func (p *publication) withoutHeld(i, j int) (batch []*message.Message, sent []*sending) {
 	for k := i; k < j; k++ {
