@@ -89,14 +89,13 @@ func (c *Consumer) fail(ctx context.Context, r Run, e Envelope, cause error) err
 	if err = errors.Join(err, elsewhere); err != nil {
 		return err
 	}
-	level := c.cfg.Logger.Warn
+	logger := c.cfg.Logger.With("event_id", e.ID, "event_type", e.Type, "attempt", f.Attempts, "reason", f.Reason, "error", cause)
 	if f.State == StateDead {
-		level = c.cfg.Logger.Error
+		logger.Error("consumer: the handler failed for good; the event is a dead letter now")
 	} else {
+		logger.Warn("consumer: the handler failed; it will be tried again", "due_at", f.DueAt)
 		c.expect(f.DueAt)
 	}
-	level("consumer: the handler failed", "event_id", e.ID, "event_type", e.Type, "attempt", f.Attempts, "state", f.State,
-		"reason", f.Reason, "due_at", f.DueAt, "error", cause)
 	return Fault(ctx, FaultFailed)
 }
 

@@ -175,3 +175,13 @@ func effect(tx *memstore.Tx, s string) { tx.Append("effects", s) }
 
 // after waits for a time of the bubble, which passes when everybody waits.
 func after(d time.Duration) { <-time.After(d) }
+
+// wait waits for a signal, but not for ever: the time of a bubble passes quickly.
+func (p *process) wait(what string, signal <-chan struct{}) {
+	p.t.Helper()
+	select {
+	case <-signal:
+	case <-time.After(time.Hour):
+		p.t.Fatalf("%s is not there after an hour", what)
+	}
+}

@@ -109,8 +109,7 @@ func TestConsumersShareATopic(t *testing.T) {
 			})
 		})
 		defer p.stop()
-		synctest.Wait() // until both have subscribed: see package inproc
-		p.append(order("7", "e1"))
+		p.append(order("7", "e1")) // perhaps before the second has subscribed
 		synctest.Wait()
 		p.did("the one that can handles it once", "7")
 		if d := p.letter(); d.Consumer != "mail" || d.Reason != eventing.ReasonRejected {

@@ -31,6 +31,9 @@ type Config struct {
 	CloseTimeout time.Duration
 	// LeaseTTL as in [eventing.DispatcherConfig].
 	LeaseTTL time.Duration
+	// Holder as in [eventing.DispatcherConfig]; with an in-process broker the same as
+	// the dispatcher's.
+	Holder string
 	// PollInterval as in [eventing.ConsumerConfig].
 	PollInterval time.Duration
 	// Logger. Default: slog.Default().
@@ -48,7 +51,9 @@ type Consumer struct {
 	// processed.
 	Name   string
 	Policy eventing.Policy
-	// Topic of the broker. Default: the name. Consumers may share a topic.
+	// Topic of the broker. Default: the name. Consumers may share a topic; an
+	// in-process broker, which keeps nothing for who has not yet subscribed, then has
+	// one for each of them all the same.
 	Topic string
 	// Codec of the topic's messages. Default: [eventing.EnvelopeCodec].
 	Codec eventing.Codec
@@ -148,7 +153,7 @@ func (r *Router) Route(eventType string) (routes []eventing.Route, routed bool) 
 	defer r.mu.RUnlock()
 	for _, name := range r.order {
 		if c := r.consumers[name]; c.handlers[eventType] != nil || c.any != nil {
-			routes = append(routes, c.route())
+			routes = append(routes, r.route(c))
 		}
 	}
 	return routes, len(routes) > 0 || r.ignored[eventType]
@@ -162,11 +167,30 @@ func (r *Router) Consumer(name string) (eventing.Route, bool) {
 	if !ok {
 		return eventing.Route{}, false
 	}
-	return c.route(), true
+	return r.route(c), true
 }
 
-func (c *consumer) route() eventing.Route {
-	return eventing.Route{Consumer: c.Name, Topic: c.Topic, Ordered: c.Policy.Ordered, Codec: c.Codec}
+func (r *Router) route(c *consumer) eventing.Route {
+	return eventing.Route{Consumer: c.Name, Topic: r.topic(c), Ordered: c.Policy.Ordered, Codec: c.Codec}
+}
+
+func (r *Router) inProcess() bool {
+	_, ok := r.cfg.Subscriber.(eventing.CompletionPublisher)
+	return ok
+}
+
+// topic is where the consumer subscribes. What an in-process broker has for a topic
+// goes to who subscribes first, and counts as handled then.
+func (r *Router) topic(c *consumer) string {
+	if !r.inProcess() {
+		return c.Topic
+	}
+	for _, other := range r.consumers {
+		if other != c && other.Topic == c.Topic {
+			return c.Topic + "/" + c.Name
+		}
+	}
+	return c.Topic
 }
 
 // handle calls the handler for the event's type.
@@ -210,7 +234,7 @@ func (r *Router) Run(ctx context.Context) error {
 			return err
 		}
 		subscriber := r.subscriber(consumption, c)
-		wm.AddConsumerHandler(name, c.Topic, subscriber, r.attempt(c)).AddMiddleware(consumption.Middleware)
+		wm.AddConsumerHandler(name, r.topic(c), subscriber, r.attempt(c)).AddMiddleware(consumption.Middleware)
 		redelivery.Go(func() { _ = consumption.Run(ctx) }) // it has no error of its own
 	}
 	if len(r.order) == 0 {
@@ -229,9 +253,9 @@ var quiet = map[slog.Level]slog.Level{slog.LevelInfo: slog.LevelDebug, slog.Leve
 func (r *Router) consume(c *consumer) (*middleware.Consumption, error) {
 	cfg := eventing.ConsumerConfig{
 		Name: c.Name, Policy: c.Policy, Transactional: c.transactional, Codec: c.Codec, OnConclude: c.OnConclude,
-		LeaseTTL: r.cfg.LeaseTTL, PollInterval: r.cfg.PollInterval, Logger: r.cfg.Logger, Now: r.cfg.Now, Random: r.cfg.Random,
+		LeaseTTL: r.cfg.LeaseTTL, Holder: r.cfg.Holder, PollInterval: r.cfg.PollInterval, Logger: r.cfg.Logger, Now: r.cfg.Now, Random: r.cfg.Random,
 	}
-	if _, inProcess := r.cfg.Subscriber.(eventing.CompletionPublisher); inProcess {
+	if r.inProcess() {
 		cfg.LeaseScope = eventing.DispatchScope
 	}
 	consumption, err := middleware.Consume(cfg, r.cfg.Store)

@@ -188,7 +188,7 @@ func TestStopWaitsForHandlers(t *testing.T) {
 			})
 		})
 		p.append(order("7", "e1"))
-		<-running
+		p.wait("the handler", running)
 		p.stop()
 		if s := p.stats(); s.Inbox != 1 || s.Outbox["sent"] != 1 {
 			t.Errorf("it is processed, and its row settled: %+v", s)

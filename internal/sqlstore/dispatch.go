@@ -25,7 +25,7 @@ func (s *Store) Claim(ctx context.Context, r eventing.ClaimRequest) (claimed []e
 }
 
 const settleHeld = `
-WHERE {in id $1} AND status = 'pending'
+WHERE {in ints seq $1} AND status = 'pending'
 	AND EXISTS (SELECT 1 FROM event_leases l WHERE l.scope = '` + eventing.DispatchScope + `'
 		AND l.partition = event_outbox.partition AND l.holder = $2 AND l.lease_until > $3)`
 
@@ -43,16 +43,16 @@ WHERE event_id = $1 AND consumer_name = '' AND status = 'replayed'`
 
 // Settle implements [eventing.DispatchStore].
 func (s *Store) Settle(ctx context.Context, r eventing.SettleRequest) (n int, err error) {
-	ids := make([]string, len(r.Rows))
+	seqs := make([]int64, len(r.Rows)) // not the IDs: those of hand-written rows need not be text
 	for i, row := range r.Rows {
-		ids[i] = row.ID
+		seqs[i] = row.Seq
 	}
 	query := settle
 	if r.ByCompletion {
 		query = settleByCompletion
 	}
 	err = s.inTx(ctx, func(tx Tx) error {
-		marked, err := tx.Exec(ctx, s.sql(query), s.list(ids), r.Holder, s.time(r.Now))
+		marked, err := tx.Exec(ctx, s.sql(query), s.d.Ints(seqs), r.Holder, s.time(r.Now))
 		if err != nil {
 			return err
 		}
@@ -79,7 +79,7 @@ UPDATE event_outbox SET status = 'failed', sent_at = $3, attempts = attempts + 1
 // FailDispatch implements [eventing.DispatchStore].
 func (s *Store) FailDispatch(ctx context.Context, f eventing.DispatchFailure) error {
 	return s.inTx(ctx, func(tx Tx) error {
-		marked, err := tx.Exec(ctx, s.sql(failRow), s.list([]string{f.Row.ID}), f.Holder, s.time(f.Now), f.Message)
+		marked, err := tx.Exec(ctx, s.sql(failRow), s.d.Ints([]int64{f.Row.Seq}), f.Holder, s.time(f.Now), f.Message)
 		if err != nil || marked == 0 {
 			return err
 		}

@@ -22,9 +22,10 @@ const installTimeout = 10 * time.Minute // of a package, or of waiting for anoth
 var tools = map[string]string{
 	"psql":    "postgresql-client",
 	"sqlite3": "sqlite3",
+	"strace":  "strace",
 }
 
-// Tool returns the path of a command-line tool, psql or sqlite3. As root on
+// Tool returns the path of a command-line tool: psql, sqlite3 or strace. As root on
 // Debian, a missing one is installed; else it fails the test. -short skips it.
 func Tool(tb testing.TB, name string) string {
 	tb.Helper()

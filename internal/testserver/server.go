@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"sync"
 	"syscall"
+	"testing"
 	"time"
 )
 
@@ -219,6 +220,18 @@ func pause(ctx context.Context) error {
 	case <-time.After(pollInterval):
 		return nil
 	}
+}
+
+// FreePort returns a port of the loopback interface on which nobody listens, for a
+// server that the test starts by itself, and starts again. Clients that find nobody
+// there never take it.
+func FreePort(tb testing.TB) int {
+	tb.Helper()
+	port, err := freePort()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return port
 }
 
 // freePort returns a port of the loopback interface on which nobody listens.

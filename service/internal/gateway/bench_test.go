@@ -1,11 +1,6 @@
 package gateway
 
 import (
-	"bytes"
-	"context"
-	"fmt"
-	"io"
-	"log/slog"
 	"net/http"
 	"path/filepath"
 	"sync"
@@ -14,8 +9,6 @@ import (
 	"time"
 
 	"github.com/waybill-go/waybill/internal/testserver"
-	"github.com/waybill-go/waybill/service/internal/courier"
-	"github.com/waybill-go/waybill/service/internal/store"
 )
 
 // BenchmarkEndToEnd sends distinct signed events over HTTP, 16 at a time, to a gateway
@@ -33,37 +26,8 @@ const (
 )
 
 func benchEndToEnd(b *testing.B, storeURL string) {
-	ctx, stop := context.WithCancel(context.Background())
-	ready := make(chan Started, 1)
-	ended := make(chan error, 1)
-	go func() {
-		ended <- Run(ctx, Config{
-			HTTPAddr: "127.0.0.1:0", StoreURL: storeURL, BrokerURL: "inproc:", HMACSecret: benchSecret, AdminToken: benchSecret,
-			SignatureMaxSkew: courier.DefaultMaxSkew, RetryMaxAttempts: 5, RetryBackoffBaseMS: 1000, RetryBackoffMultiplier: 2,
-			ProcessedTTLDays: 30, DLQTTLDays: 90, WorkerConcurrency: 8, LeaseTTL: 5 * time.Second, ShutdownTimeout: 10 * time.Second,
-			Logger: slog.New(slog.DiscardHandler), Ready: func(s Started) { ready <- s },
-		})
-	}()
-	var url string
-	select {
-	case s := <-ready:
-		url = s.URL + "/v1/events/courier"
-	case err := <-ended:
-		b.Fatal(err)
-	}
-	s, err := store.Open(ctx, storeURL)
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer func() {
-		stop()
-		if err := <-ended; err != nil {
-			b.Error(err)
-		}
-		if err := s.Close(); err != nil {
-			b.Error(err)
-		}
-	}()
+	url := serve(b, testConfig(storeURL, benchSecret))
+	db := openStore(b, storeURL).Read
 
 	b.ReportAllocs()
 	b.ResetTimer()
@@ -73,7 +37,7 @@ func benchEndToEnd(b *testing.B, storeURL string) {
 	poll := time.NewTicker(10 * time.Millisecond) // looking all the time would be part of the load
 	defer poll.Stop()
 	for applied := 0; applied < b.N; <-poll.C {
-		if err := s.Read.QueryRowContext(ctx, `SELECT count(*) FROM shipment_events`).Scan(&applied); err != nil {
+		if err := db.QueryRowContext(b.Context(), `SELECT count(*) FROM shipment_events`).Scan(&applied); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -83,45 +47,20 @@ func benchEndToEnd(b *testing.B, storeURL string) {
 }
 
 func benchSend(b *testing.B, url string, n int) {
-	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: benchClients}}
-	defer client.CloseIdleConnections()
+	s := newSender(url, benchSecret, benchClients)
+	defer s.close()
 	var next atomic.Int64
 	var clients sync.WaitGroup
 	for range benchClients {
 		clients.Go(func() {
 			for i := next.Add(1); i <= int64(n); i = next.Add(1) {
-				if err := benchPost(client, url, i); err != nil {
-					b.Error(err)
+				body, key := event(i, benchShipments, time.Now())
+				if a, err := s.post(b.Context(), body); err != nil || a.status != http.StatusAccepted {
+					b.Errorf("%s: %d %s, %v", key, a.status, a.body, err)
 					return
 				}
 			}
 		})
 	}
 	clients.Wait()
-}
-
-func benchPost(client *http.Client, url string, i int64) error {
-	now := time.Now()
-	body := fmt.Appendf(nil, `{"eventId":"evt_%d","eventType":"shipment.status.updated","occurredAt":%q,"source":"courier-x","idempotencyKey":"courier-x:evt_%d",`+
-		`"payload":{"shipmentId":"shp_%d","orderId":"ord_789","status":"out_for_delivery"}}`, i, now.UTC().Format(time.RFC3339Nano), i, i%benchShipments)
-	r, err := http.NewRequestWithContext(context.Background(), http.MethodPost, url, bytes.NewReader(body))
-	if err != nil {
-		return err
-	}
-	timestamp, signature := courier.Sign([]byte(benchSecret), body, now)
-	r.Header.Set("Content-Type", "application/json")
-	r.Header.Set(courier.HeaderTimestamp, timestamp)
-	r.Header.Set(courier.HeaderSignature, signature)
-	answer, err := client.Do(r)
-	if err != nil {
-		return err
-	}
-	text, err := io.ReadAll(answer.Body)
-	if err != nil {
-		return err
-	}
-	if answer.StatusCode != http.StatusAccepted {
-		return fmt.Errorf("event %d: %s: %s", i, answer.Status, text)
-	}
-	return answer.Body.Close()
 }

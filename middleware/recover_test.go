@@ -1,0 +1,31 @@
+package middleware_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/waybill-go/waybill/eventing"
+	"github.com/waybill-go/waybill/middleware"
+)
+
+func TestRecover(t *testing.T) {
+	t.Parallel()
+	boom := func(*message.Message) ([]*message.Message, error) { panic("boom") }
+	produced, err := call(middleware.Recover, nil, boom)
+	var p *eventing.PanicError
+	if !errors.As(err, &p) || p.Value != "boom" || !strings.Contains(string(p.Stack), "recover_test.go") || produced != nil {
+		t.Errorf("a panic becomes an error that says what and where: %v, %v", produced, err)
+	}
+	if eventing.IsPermanent(err) {
+		t.Error("a panic may pass: it is not permanent")
+	}
+	if produced, err := call(middleware.Recover, nil, produce("p1")); err != nil || len(produced) != 1 {
+		t.Errorf("without a panic nothing changes: %v, %v", produced, err)
+	}
+	if _, err := call(middleware.Recover, nil, func(*message.Message) ([]*message.Message, error) { return nil, errBusy }); !errors.Is(err, errBusy) {
+		t.Errorf("an error stays what it is: %v", err)
+	}
+}

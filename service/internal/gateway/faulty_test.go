@@ -1,0 +1,117 @@
+package gateway
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/waybill-go/waybill/eventing"
+	"github.com/waybill-go/waybill/service/internal/courier"
+	"github.com/waybill-go/waybill/service/internal/store"
+)
+
+// Gateways with a part of the tests' in them, as programs. The product has no
+// switch for any of it.
+const (
+	// slow waits before each conclusion and is else as it should be.
+	slow = "slow"
+	// settleEarly marks a row as sent when the broker has the event, before the
+	// consumer has concluded: what the broker has in memory is lost with the process.
+	settleEarly = "settle early"
+	// inboxOutside commits the effect before the inbox row: who dies in between does
+	// it again.
+	inboxOutside = "inbox outside"
+)
+
+// window is how long a faulty gateway stays where a crash would hurt. A healthy
+// one is there for less than a millisecond, too short for a few kills to hit.
+const window = 40 * time.Millisecond
+
+func runProgram(program string) (exitCode int) {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	run := func() error { return runFaulty(ctx, program) }
+	if program == committer {
+		run = func() error { return runCommitter(ctx) }
+	}
+	if err := run(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return 0
+}
+
+func runFaulty(ctx context.Context, fault string) error {
+	cfg := testConfig(os.Getenv("STORE_URL"), os.Getenv("HMAC_SECRET"))
+	cfg.HTTPAddr, cfg.LeaseTTL = os.Getenv("HTTP_ADDR"), crashLeaseTTL
+	cfg.Logger = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	cfg.Ready = func(s Started) { fmt.Println(s.URL) }
+	cfg.wrap = func(p parts) parts { return withFault(p, fault) }
+	return Run(ctx, cfg)
+}
+
+func withFault(p parts, fault string) parts {
+	events := p.consumerStore.(store.Events)
+	p.consumerStore = slowStore{events}
+	switch fault {
+	case settleEarly:
+		p.publisher = earlyPublisher{p.publisher}
+	case inboxOutside:
+		p.consumerStore = outsideStore{events}
+	}
+	return p
+}
+
+// testConfig is that of a gateway on a free port with quick retries.
+func testConfig(storeURL, secret string) Config {
+	return Config{
+		HTTPAddr: "127.0.0.1:0", StoreURL: storeURL, BrokerURL: "inproc:", HMACSecret: secret, AdminToken: secret,
+		SignatureMaxSkew: courier.DefaultMaxSkew, RetryMaxAttempts: 5, RetryBackoffBaseMS: 20, RetryBackoffMultiplier: 2,
+		ProcessedTTLDays: 30, DLQTTLDays: 90, WorkerConcurrency: 8, LeaseTTL: 5 * time.Second, ShutdownTimeout: 10 * time.Second,
+		Logger: slog.New(slog.DiscardHandler),
+	}
+}
+
+type slowStore struct{ store.Events }
+
+func (s slowStore) Succeed(ctx context.Context, r eventing.Success) error {
+	linger(ctx)
+	return s.Events.Succeed(ctx, r)
+}
+
+type outsideStore struct{ store.Events }
+
+func (s outsideStore) Succeed(ctx context.Context, r eventing.Success) error {
+	if err := s.InTx(ctx, func(tx *sql.Tx) error { return r.Effect(ctx, tx) }); err != nil {
+		return err
+	}
+	linger(ctx)
+	r.Effect = nil
+	return s.Events.Succeed(ctx, r)
+}
+
+type earlyPublisher struct{ eventing.CompletionPublisher }
+
+func (p earlyPublisher) PublishWithCompletion(topic string, done func(*message.Message, error), msgs ...*message.Message) error {
+	if err := p.CompletionPublisher.PublishWithCompletion(topic, func(*message.Message, error) {}, msgs...); err != nil {
+		return err
+	}
+	for _, m := range msgs {
+		done(m, nil)
+	}
+	return nil
+}
+
+func linger(ctx context.Context) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(window):
+	}
+}
