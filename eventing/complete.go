@@ -3,8 +3,6 @@ package eventing
 import (
 	"context"
 	"fmt"
-	"maps"
-	"slices"
 	"sync"
 
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -24,10 +22,21 @@ func newFlights() *flights {
 	return &flights{landed: make(chan struct{}, 1), rows: map[int64]*sending{}}
 }
 
-func (f *flights) seqs() []int64 {
+// seqs returns the rows in flight, and the partitions that have limit or more of
+// them.
+func (f *flights) seqs(limit int) (seqs []int64, full map[int]bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return slices.Collect(maps.Keys(f.rows))
+	full = map[int]bool{}
+	of := map[int]int{}
+	for seq, s := range f.rows {
+		seqs = append(seqs, seq)
+		of[s.row.Partition]++
+		if of[s.row.Partition] >= limit {
+			full[s.row.Partition] = true
+		}
+	}
+	return seqs, full
 }
 
 func (f *flights) take(s *sending) {

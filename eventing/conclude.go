@@ -18,6 +18,9 @@ func (e *handlerError) Unwrap() error { return e.err }
 // arrival.
 func (c *Consumer) run(ctx context.Context, r Run, e Envelope) error {
 	err := c.succeed(ctx, r, e)
+	if errors.Is(err, ErrBrokenTx) {
+		err = &handlerError{err}
+	}
 	var handlerErr *handlerError
 	if errors.As(err, &handlerErr) {
 		if ctx.Err() != nil {
@@ -39,7 +42,7 @@ func (c *Consumer) succeed(ctx context.Context, r Run, e Envelope) error {
 		}),
 	}
 	if c.cfg.Transactional {
-		s.Effect = func(ctx context.Context, tx any) error { return c.call(contextWithTx(ctx, tx), e) }
+		s.Effect = func(ctx context.Context, tx any) error { return c.call(contextWithTx(ctx, tx, c.store), e) }
 	} else if err := c.call(ctx, e); err != nil {
 		return err
 	}
@@ -168,7 +171,14 @@ func (c *Consumer) finisher(conclusion Conclusion) func(context.Context, any) er
 	if c.cfg.OnConclude == nil {
 		return nil
 	}
-	return func(ctx context.Context, tx any) error { return c.cfg.OnConclude(ctx, tx, conclusion) }
+	return func(ctx context.Context, tx any) (err error) {
+		defer func() {
+			if v := recover(); v != nil {
+				err = &PanicError{Value: v, Stack: debug.Stack()}
+			}
+		}()
+		return c.cfg.OnConclude(ctx, tx, conclusion)
+	}
 }
 
 // expect remembers when the next retry that was recorded here is due.

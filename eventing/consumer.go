@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
-	"strconv"
+	"strings"
 	"sync"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/cenkalti/backoff/v4"
@@ -85,17 +87,27 @@ type Consumer struct {
 	handle HandlerFunc
 	leases *leaseholder // nil unless ordered
 
-	slots   chan struct{} // redeliveries that may run
+	slots   chan struct{} // runs at a time
 	nudged  chan struct{}
 	mu      sync.Mutex
 	running map[string]struct{} // event IDs being redelivered
 	due     time.Time           // the earliest retry that was recorded here
 }
 
+// CheckConsumerName reports whether a consumer can have this name: 1 to 255 bytes of
+// UTF-8, without commas, which separate names in messages, and control characters.
+func CheckConsumerName(name string) error {
+	bad := func(r rune) bool { return r == ',' || unicode.IsControl(r) }
+	if name == "" || len(name) > maxNameBytes || !utf8.ValidString(name) || strings.ContainsFunc(name, bad) {
+		return fmt.Errorf("consumer %q: a name has 1 to %d bytes of UTF-8, no commas and no control characters", name, maxNameBytes)
+	}
+	return nil
+}
+
 // NewConsumer returns a consumer of store.
 func NewConsumer(store ConsumerStore, handle HandlerFunc, cfg ConsumerConfig) (*Consumer, error) {
-	if cfg.Name == "" || len(cfg.Name) > maxNameBytes {
-		return nil, fmt.Errorf("consumer %q: the name must have 1 to %d bytes", cfg.Name, maxNameBytes)
+	if err := CheckConsumerName(cfg.Name); err != nil {
+		return nil, err
 	}
 	if err := cfg.Policy.Validate(); err != nil {
 		return nil, fmt.Errorf("consumer %s: %w", cfg.Name, err)
@@ -170,9 +182,11 @@ func (c *Consumer) Receive(ctx context.Context, m *message.Message) error {
 	if !addressedTo(m.Metadata, c.cfg.Name) {
 		return nil
 	}
-	generation, _ := strconv.Atoi(m.Metadata.Get(MetadataGeneration))
-	outboxID := m.Metadata.Get(MetadataOutboxID)
-	e, err := c.cfg.Codec.Unmarshal(m)
+	generation, outboxID, err := replayOf(m.Metadata)
+	var e Envelope
+	if err == nil {
+		e, err = c.cfg.Codec.Unmarshal(m)
+	}
 	key := e.OrderKey()
 	if id := m.Metadata.Get("event_id"); err == nil && isSynthetic(id) {
 		e.ID, key = id, "" // the replay of a dead letter that is known by this ID: its place in the order is lost
@@ -216,6 +230,17 @@ func (c *Consumer) receive(ctx context.Context, d Delivery, e Envelope) error {
 		return nil
 	}
 	run.Lease = lease
+	select {
+	case c.slots <- struct{}{}:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	defer func() {
+		<-c.slots
+		if len(c.slots) == cap(c.slots)-1 {
+			c.nudge() // a redelivery may have found no free slot
+		}
+	}()
 	return c.run(ctx, run, e)
 }
 

@@ -73,14 +73,26 @@ func EnvelopeFromContext(ctx context.Context) (e Envelope, ok bool) {
 
 // contextWithTx returns a context that carries the transaction of a running
 // delivery.
-func contextWithTx(ctx context.Context, tx any) context.Context {
-	return context.WithValue(ctx, txKey, tx)
+func contextWithTx(ctx context.Context, tx any, store ConsumerStore) context.Context {
+	return context.WithValue(ctx, txKey, openTx{tx, store})
+}
+
+type openTx struct {
+	tx    any
+	store ConsumerStore
+}
+
+// inTxOf reports whether the context carries an open transaction of a store.
+func inTxOf(ctx context.Context, store any) bool {
+	open, ok := ctx.Value(txKey).(openTx)
+	return ok && open.store == store
 }
 
 // TxFromContext returns the transaction in which the running delivery will be
 // concluded. ok is false outside of a transactional consumer, or where its
 // store has transactions of another type.
 func TxFromContext[Tx any](ctx context.Context) (tx Tx, ok bool) {
-	tx, ok = ctx.Value(txKey).(Tx)
+	open, _ := ctx.Value(txKey).(openTx)
+	tx, ok = open.tx.(Tx)
 	return tx, ok
 }

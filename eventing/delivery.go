@@ -152,7 +152,8 @@ type ConsumerStore interface {
 	// inbox row; removal of the delivery row, which must be as it was found; an open
 	// dead letter of the delivery closed as resolved; Finish. It returns
 	// [ErrConflict], everything rolled back, if an inbox row exists already or the
-	// delivery row is not as it was found. tx is the store's transaction type.
+	// delivery row is not as it was found; and [ErrBrokenTx] if Effect returned nil but
+	// left a transaction that cannot commit. tx is the store's transaction type.
 	Succeed(ctx context.Context, s Success) error
 	// Fail records a failed run in one transaction: the lease; the delivery row
 	// inserted or, if it is as it was found, updated; if dead, the dead letter

@@ -91,7 +91,8 @@ type CompletionPublisher interface {
 // DispatcherConfig configures a [Dispatcher]. The zero value is good.
 type DispatcherConfig struct {
 	// BatchSize is how many rows are claimed at a time, and with a
-	// [CompletionPublisher] how many are in flight. Default: 1,000.
+	// [CompletionPublisher] how many are in flight, at most an eighth of them of one
+	// partition, so that a slow key does not hold up the others. Default: 1,000.
 	BatchSize int
 	// PollInterval is the longest time between two looks at the outbox. Default: 500 ms.
 	PollInterval time.Duration
@@ -276,12 +277,15 @@ func (d *Dispatcher) DispatchOnce(ctx context.Context) (int, error) {
 
 func (d *Dispatcher) claim(ctx context.Context) ([]OutboxRow, error) {
 	r := ClaimRequest{Now: d.cfg.Now(), Limit: d.cfg.BatchSize}
-	for _, l := range d.leases.live() {
-		r.Partitions = append(r.Partitions, l.Partition)
-	}
+	full := map[int]bool{}
 	if d.inFlight != nil {
-		r.Exclude = d.inFlight.seqs()
+		r.Exclude, full = d.inFlight.seqs(max(1, d.cfg.BatchSize/8))
 		r.Limit -= len(r.Exclude)
+	}
+	for _, l := range d.leases.live() {
+		if !full[l.Partition] {
+			r.Partitions = append(r.Partitions, l.Partition)
+		}
 	}
 	if len(r.Partitions) == 0 || r.Limit <= 0 {
 		return nil, nil
@@ -306,6 +310,9 @@ func (d *Dispatcher) settle(ctx context.Context, rows []OutboxRow) (int, error) 
 	})
 	if err != nil {
 		return n, fmt.Errorf("settle: %w", err)
+	}
+	if n < len(rows) {
+		d.leases.doubt() // somebody else has settled them, or taken over
 	}
 	return n, nil
 }

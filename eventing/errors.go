@@ -18,6 +18,11 @@ var (
 	// longer as it was when its run began: somebody else has concluded it.
 	// Nothing has been written.
 	ErrConflict = errors.New("the delivery was concluded by another run")
+	// ErrBrokenTx is a store's answer to a handler that returned nil and left a
+	// transaction that cannot commit: a failed statement whose error it ignored, a
+	// constraint that is checked at the end, or a commit or rollback of its own. It
+	// counts as a failure of the handler.
+	ErrBrokenTx = errors.New("the handler left a transaction that cannot commit")
 	// ErrLeaseLost is a store's answer to a write under a lease that another
 	// holder has taken since. Nothing has been written.
 	ErrLeaseLost = errors.New("the lease was taken over")
@@ -54,6 +59,8 @@ const (
 	ReasonHandlerError ReasonCode = "HANDLER_ERROR"
 	// ReasonPanic: the handler panicked.
 	ReasonPanic ReasonCode = "HANDLER_PANIC"
+	// ReasonBrokenTx: the handler left a transaction that cannot commit.
+	ReasonBrokenTx ReasonCode = "TRANSACTION_BROKEN"
 	// ReasonRejected: the handler returned a permanent error.
 	ReasonRejected ReasonCode = "REJECTED"
 	// ReasonRetriesExhausted: the last of the allowed attempts failed.
@@ -111,13 +118,16 @@ type retryAfterError struct {
 func (e *retryAfterError) Error() string { return e.err.Error() }
 func (e *retryAfterError) Unwrap() error { return e.err }
 
-// RetryAfter snoozes the event: it is handled again after d, and this attempt
-// does not count. err says why; it must not be nil.
+// minSnooze keeps handlers that snooze for no time at all from spinning.
+const minSnooze = 100 * time.Millisecond
+
+// RetryAfter snoozes the event: it is handled again after d, at least 100 ms, and this
+// attempt does not count. err says why; it must not be nil.
 func RetryAfter(d time.Duration, err error) error {
 	if err == nil {
 		err = errors.New("snoozed")
 	}
-	return &retryAfterError{max(d, 0), err}
+	return &retryAfterError{max(d, minSnooze), err}
 }
 
 // PanicError is the error of a handler that panicked.
@@ -138,6 +148,8 @@ func reasonOf(err error) ReasonCode {
 		return p.reason
 	case errors.As(err, &panicked):
 		return ReasonPanic
+	case errors.Is(err, ErrBrokenTx):
+		return ReasonBrokenTx
 	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &timeout) && timeout.Timeout():
 		return ReasonTimeout
 	}

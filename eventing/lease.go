@@ -69,6 +69,13 @@ func (l *leaseholder) refresh(ctx context.Context) error {
 	return nil
 }
 
+// doubt has the next refresh ask the store: a write found that a lease is not held.
+func (l *leaseholder) doubt() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.renewed = time.Time{}
+}
+
 // live returns the leases that have not run out.
 func (l *leaseholder) live() []Lease {
 	l.mu.Lock()

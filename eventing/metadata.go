@@ -1,8 +1,11 @@
 package eventing
 
 import (
+	"fmt"
 	"strconv"
+	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/ThreeDotsLabs/watermill/message"
 )
@@ -34,6 +37,23 @@ func getHeader(m message.Metadata, h *Header) error {
 		}
 	}
 	return nil
+}
+
+// replayOf reads what the library's own metadata says about a message. It came over
+// the broker like the rest, and is trusted no more.
+func replayOf(m message.Metadata) (generation int, outboxID string, err error) {
+	if v := m.Get(MetadataGeneration); v != "" {
+		n, err := strconv.ParseInt(v, 10, 32)
+		if err != nil || n < 0 {
+			return 0, "", &InvalidEventError{Field: MetadataGeneration, Problem: "of the metadata is not a number from 0 to 2147483647"}
+		}
+		generation = int(n)
+	}
+	outboxID = m.Get(MetadataOutboxID)
+	if len(outboxID) > maxKeyBytes || !utf8.ValidString(outboxID) || strings.ContainsRune(outboxID, 0) {
+		return 0, "", &InvalidEventError{Field: MetadataOutboxID, Problem: fmt.Sprintf("of the metadata is not a text of at most %d bytes", maxKeyBytes)}
+	}
+	return generation, outboxID, nil
 }
 
 type headerField struct {

@@ -2,6 +2,7 @@ package eventing
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync"
 	"time"
@@ -97,6 +98,9 @@ func (o *Outbox[Tx]) Append(ctx context.Context, tx Tx, events ...Appendable) er
 // InTx runs fn in a transaction and, after its commit, has the dispatchers of
 // this process look at once. If fn fails, nothing it did has happened.
 func (o *Outbox[Tx]) InTx(ctx context.Context, fn func(tx Tx) error) error {
+	if inTxOf(ctx, o.store) {
+		return errNestedTx
+	}
 	err := o.store.InTx(ctx, func(tx Tx) error {
 		if err := fn(tx); err != nil {
 			return err
@@ -108,6 +112,8 @@ func (o *Outbox[Tx]) InTx(ctx context.Context, fn func(tx Tx) error) error {
 	}
 	return err
 }
+
+var errNestedTx = errors.New("InTx in a handler that has a transaction of the same store: it would wait for itself where there is one writer; append with the handler's transaction")
 
 func (o *Outbox[Tx]) row(ctx context.Context, a Appendable) (OutboxRow, error) {
 	e, err := a.envelope()
@@ -127,6 +133,9 @@ func (o *Outbox[Tx]) row(ctx context.Context, a Appendable) (OutboxRow, error) {
 	payload, err := EncodeEnvelope(e)
 	if err != nil {
 		return OutboxRow{}, err
+	}
+	if isSynthetic(e.ID) {
+		return OutboxRow{}, &InvalidEventError{EventID: e.ID, Field: "event_id", Problem: "begins with " + undecodablePrefix + ", which is reserved"}
 	}
 	key := e.OrderKey()
 	return OutboxRow{

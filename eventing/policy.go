@@ -45,7 +45,7 @@ type RetryPolicy struct {
 func (p RetryPolicy) Delay(attempt int, random float64) time.Duration {
 	p = p.withDefaults()
 	base := float64(p.Base)
-	delay := base * math.Pow(p.Multiplier, float64(p.FirstExponent+max(attempt, 1)-1))
+	delay := min(base*math.Pow(p.Multiplier, float64(p.FirstExponent+max(attempt, 1)-1)), float64(maxDelay)) // a power may be infinite
 	basis := delay
 	if p.JitterBasis == JitterOfBase {
 		basis = base

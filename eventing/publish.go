@@ -22,7 +22,7 @@ func (d *Dispatcher) publish(ctx context.Context, rows []OutboxRow) (int, error)
 		if err == nil {
 			continue
 		}
-		holdKey := b.orderedRoute(row) && row.OrderingKey != ""
+		holdKey := row.Consumer == "" && row.OrderingKey != "" && b.orderedRoute(row) // a replay's consumer holds its key itself
 		if err := d.fail(ctx, row, reason, err, holdKey); err != nil {
 			return failed, err
 		}
@@ -43,7 +43,7 @@ func (d *Dispatcher) publish(ctx context.Context, rows []OutboxRow) (int, error)
 		return failed + n, err
 	}
 	for _, s := range b.poison {
-		if err := d.fail(ctx, s.row, ReasonUnpublishable, s.err, s.ordered && s.row.OrderingKey != ""); err != nil {
+		if err := d.fail(ctx, s.row, ReasonUnpublishable, s.err, s.ordered && s.row.Consumer == "" && s.row.OrderingKey != ""); err != nil {
 			return failed + n, err
 		}
 		failed++

@@ -137,13 +137,13 @@ func (c *Consumer) start(ctx context.Context, run Run, work *sync.WaitGroup) {
 	c.mu.Lock()
 	c.running[run.EventID] = struct{}{}
 	c.mu.Unlock()
-	c.slots <- struct{}{}
 	work.Go(func() {
+		c.slots <- struct{}{} // soon: there was a free one
 		defer func() {
+			<-c.slots
 			c.mu.Lock()
 			delete(c.running, run.EventID)
 			c.mu.Unlock()
-			<-c.slots
 			c.nudge()
 		}()
 		if err := c.rerun(ctx, run); err != nil && ctx.Err() == nil {
@@ -171,6 +171,9 @@ func (c *Consumer) rerun(ctx context.Context, run Run) error {
 		}
 		return err
 	})
+	if errors.Is(elsewhere, ErrLeaseLost) {
+		c.leases.doubt()
+	}
 	if errors.Is(elsewhere, ErrConflict) {
 		return c.store.Forget(ctx, run, c.cfg.Now())
 	}

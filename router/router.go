@@ -133,8 +133,8 @@ func (r *Router) consumer(name string) (*consumer, error) {
 	if r.running {
 		return nil, fmt.Errorf("router: consumer %s: register before Run", name)
 	}
-	if name == "" {
-		return nil, errors.New("router: a consumer needs a name")
+	if err := eventing.CheckConsumerName(name); err != nil {
+		return nil, fmt.Errorf("router: %w", err)
 	}
 	c, ok := r.consumers[name]
 	if !ok {

@@ -6,6 +6,7 @@ import (
 	"context"
 	"database/sql"
 	"embed"
+	"errors"
 	"fmt"
 	"io/fs"
 	"strconv"
@@ -99,7 +100,21 @@ var dialect = sqlstore.Dialect{
 		}
 		return t.UTC()
 	},
+	Broken:   broken,
 	LockKeys: lockKeys(func(values []string) any { return values }),
+}
+
+// broken recognises, by SQLSTATE
+// (https://www.postgresql.org/docs/current/errcodes-appendix.html), a transaction that
+// an earlier error has aborted and a constraint that fails at the commit; and, by the
+// drivers' errors, a transaction that somebody else has ended.
+func broken(err error) bool {
+	var state interface{ SQLState() string }
+	if errors.As(err, &state) {
+		const aborted, integrity = "25P02", "23"
+		return state.SQLState() == aborted || strings.HasPrefix(state.SQLState(), integrity)
+	}
+	return errors.Is(err, pgx.ErrTxClosed) || errors.Is(err, pgx.ErrTxCommitRollback) || errors.Is(err, sql.ErrTxDone)
 }
 
 // sqlDialect passes lists as text, which every driver of database/sql can.

@@ -18,7 +18,8 @@ import (
 	"time"
 
 	"github.com/pressly/goose/v3"
-	_ "modernc.org/sqlite" // the driver
+	"modernc.org/sqlite" // the driver
+	sqlite3 "modernc.org/sqlite/lib"
 
 	"github.com/waybill-go/waybill/internal/sqlstore"
 )
@@ -96,12 +97,25 @@ var dialect = sqlstore.Dialect{
 	InInts:        in,
 	List:          func(values []string) any { return asJSON(append([]string{}, values...)) },
 	Ints:          func(values []int64) any { return asJSON(append([]int64{}, values...)) },
+	Broken:        broken,
 	Time: func(t time.Time) any {
 		if t.IsZero() {
 			return nil
 		}
 		return t.UTC().Format(sqlstore.TimeLayout)
 	},
+}
+
+// broken recognises a constraint that fails at the commit, a transaction that an error
+// has rolled back, and one that somebody else has ended.
+func broken(err error) bool {
+	var e *sqlite.Error
+	if errors.As(err, &e) {
+		const primary = 0xff // the rest is the extended code
+		code := e.Code() & primary
+		return code == sqlite3.SQLITE_CONSTRAINT || code == sqlite3.SQLITE_ERROR
+	}
+	return errors.Is(err, sql.ErrTxDone)
 }
 
 func in(expr, parameter string) string {

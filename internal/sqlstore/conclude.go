@@ -16,16 +16,21 @@ ON CONFLICT (event_id, consumer_name) DO NOTHING`
 
 // Succeed implements [eventing.ConsumerStore].
 func (s *Store) Succeed(ctx context.Context, r eventing.Success) error {
-	return s.inTx(ctx, func(tx Tx) error {
+	handled := false
+	err := s.inTx(ctx, func(tx Tx) error {
 		if r.Effect != nil {
 			if err := r.Effect(ctx, tx.Raw()); err != nil {
 				return err
 			}
+			handled = true
 		}
 		if err := eventing.Fault(ctx, eventing.FaultHandled); err != nil {
 			return err
 		}
 		if err := s.checkLease(ctx, tx, r.Lease); err != nil {
+			return err
+		}
+		if err := s.lockReplayed(ctx, tx, r.Run); err != nil {
 			return err
 		}
 		inserted, err := tx.Exec(ctx, s.sql(insertInbox), r.EventID, r.Consumer, s.time(r.Now), s.time(r.InboxUntil), r.Generation)
@@ -45,6 +50,21 @@ func (s *Store) Succeed(ctx context.Context, r eventing.Success) error {
 		}
 		return finish(ctx, tx, r.Finish, eventing.FaultConcluding)
 	})
+	if handled && s.d.Broken(err) {
+		return fmt.Errorf("%w: %w", eventing.ErrBrokenTx, err)
+	}
+	return err
+}
+
+// lockReplayed locks a replay's dead letter before anything else of it, as those do who
+// act on dead letters.
+func (s *Store) lockReplayed(ctx context.Context, tx Tx, r eventing.Run) error {
+	if r.Generation == 0 {
+		return nil
+	}
+	var locked int
+	_, err := one(ctx, tx, s.sql(lockDeadLetter), []any{r.EventID, r.Consumer}, &locked)
+	return err
 }
 
 func conflict(r eventing.Run) error {
@@ -98,6 +118,9 @@ const deleteInbox = `DELETE FROM processed_events WHERE event_id = $1 AND consum
 func (s *Store) Fail(ctx context.Context, f eventing.Failure) error {
 	return s.inTx(ctx, func(tx Tx) error {
 		if err := s.checkLease(ctx, tx, f.Lease); err != nil {
+			return err
+		}
+		if err := s.lockReplayed(ctx, tx, f.Run); err != nil {
 			return err
 		}
 		// A twin may be about to commit its success: inserting the inbox row waits for

@@ -59,6 +59,9 @@ type Dialect struct {
 	// written "?", for a driver that looks for "$n" by name.
 	RowsPerInsert int
 	Positional    bool
+	// Broken reports whether an error says that the transaction itself cannot go on,
+	// rather than that the database cannot be reached.
+	Broken func(err error) bool
 	// Time encodes a point in time; the zero time is NULL.
 	Time func(t time.Time) any
 	// LockKeys holds ordering keys, or is nil where there is one writer.

@@ -55,7 +55,7 @@ func TestCrash(t *testing.T) {
 	}
 	onEachStore(t, func(t *testing.T, storeURL string) {
 		s := newStorm(t, storeURL, func() *exec.Cmd { return exec.Command(binary, "run") })
-		accepted, last := s.rage(kills)
+		accepted, last := s.rage(kills, s.killAnywhere)
 		db := openStore(t, storeURL).Read
 		if f := auditEventually(t, db, accepted, patient); f.err() != nil {
 			t.Fatalf("%v\nthe gateway: %s", f.err(), last.said())
@@ -93,7 +93,7 @@ func TestCrashTestFindsFaults(t *testing.T) {
 					cmd.Env = append(os.Environ(), programEnv+"="+fault, "GORACE=halt_on_error=1")
 					return cmd
 				})
-				accepted, last := s.rage(kills)
+				accepted, last := s.rage(kills, s.killBusy)
 				db := openStore(t, storeURL).Read
 				if fault == slow {
 					if f := auditEventually(t, db, accepted, patient); f.err() != nil {
@@ -156,23 +156,34 @@ func (s *storm) start() *process {
 
 // rage returns the keys of the accepted events, and the gateway that was not
 // killed.
-func (s *storm) rage(kills int) (accepted []string, last *process) {
+func (s *storm) rage(kills int, kill func(i int, p *process) (at time.Time)) (accepted []string, last *process) {
 	s.Helper()
 	c := startCouriers(s.T, newSender("http://"+s.address, s.secret, courierCount))
 	for i := range kills {
-		p := s.start()
-		after := s.within(killAtStart)
-		if i%4 != 0 {
-			p.serves()
-			after = s.within(killWithin)
-		}
-		s.killed = append(s.killed, p.kill(after))
+		s.killed = append(s.killed, kill(i, s.start()))
 	}
 	last = s.start()
 	last.serves()
 	accepted = c.stop()
 	s.unanswered = c.unanswered.Load()
 	return accepted, last
+}
+
+// killAnywhere kills a gateway while it serves or, one in four, while it starts.
+func (s *storm) killAnywhere(i int, p *process) time.Time {
+	s.Helper()
+	if i%4 == 0 {
+		return p.kill(s.within(killAtStart))
+	}
+	p.serves()
+	return p.kill(s.within(killWithin))
+}
+
+// killBusy kills a faulty gateway when it has had events for a while.
+func (s *storm) killBusy(_ int, p *process) time.Time {
+	s.Helper()
+	p.says(p.busy)
+	return p.kill(window + s.within(4*window))
 }
 
 // within returns a random part of a time.

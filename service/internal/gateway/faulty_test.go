@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"sync"
 	"syscall"
 	"time"
 
@@ -18,7 +19,7 @@ import (
 )
 
 // Gateways with a part of the tests' in them, as programs. The product has no
-// switch for any of it.
+// switch for any of it. They say when they are where a crash would hurt.
 const (
 	// slow waits before each conclusion and is else as it should be.
 	slow = "slow"
@@ -59,14 +60,27 @@ func runFaulty(ctx context.Context, fault string) error {
 
 func withFault(p parts, fault string) parts {
 	events := p.consumerStore.(store.Events)
-	p.consumerStore = slowStore{events}
+	linger := lingerer(func() { fmt.Println(fault) })
+	p.consumerStore = slowStore{events, linger}
 	switch fault {
 	case settleEarly:
 		p.publisher = earlyPublisher{p.publisher}
 	case inboxOutside:
-		p.consumerStore = outsideStore{events}
+		p.consumerStore = outsideStore{events, linger}
 	}
 	return p
+}
+
+// lingerer returns what stays for the window, and tells when it does first.
+func lingerer(tell func()) func(context.Context) {
+	tell = sync.OnceFunc(tell)
+	return func(ctx context.Context) {
+		tell()
+		select {
+		case <-ctx.Done():
+		case <-time.After(window):
+		}
+	}
 }
 
 // testConfig is that of a gateway on a free port with quick retries.
@@ -79,20 +93,26 @@ func testConfig(storeURL, secret string) Config {
 	}
 }
 
-type slowStore struct{ store.Events }
+type slowStore struct {
+	store.Events
+	linger func(context.Context)
+}
 
 func (s slowStore) Succeed(ctx context.Context, r eventing.Success) error {
-	linger(ctx)
+	s.linger(ctx)
 	return s.Events.Succeed(ctx, r)
 }
 
-type outsideStore struct{ store.Events }
+type outsideStore struct {
+	store.Events
+	linger func(context.Context)
+}
 
 func (s outsideStore) Succeed(ctx context.Context, r eventing.Success) error {
 	if err := s.InTx(ctx, func(tx *sql.Tx) error { return r.Effect(ctx, tx) }); err != nil {
 		return err
 	}
-	linger(ctx)
+	s.linger(ctx)
 	r.Effect = nil
 	return s.Events.Succeed(ctx, r)
 }
@@ -107,11 +127,4 @@ func (p earlyPublisher) PublishWithCompletion(topic string, done func(*message.M
 		done(m, nil)
 	}
 	return nil
-}
-
-func linger(ctx context.Context) {
-	select {
-	case <-ctx.Done():
-	case <-time.After(window):
-	}
 }

@@ -19,7 +19,8 @@ type process struct {
 	t     *testing.T
 	cmd   *exec.Cmd
 	log   string
-	ready chan struct{} // closed when it says that it serves
+	ready chan struct{} // closed when it says that it serves, by its first line
+	busy  chan struct{} // closed when it says more
 	ended chan struct{} // closed when it has ended, with err
 	err   error
 }
@@ -41,14 +42,17 @@ func start(t *testing.T, cmd *exec.Cmd, log string) *process {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	p := &process{t: t, cmd: cmd, log: log, ready: make(chan struct{}), ended: make(chan struct{})}
+	p := &process{t: t, cmd: cmd, log: log, ready: make(chan struct{}), busy: make(chan struct{}), ended: make(chan struct{})}
 	go func() {
 		defer close(p.ended)
 		lines := bufio.NewScanner(stdout)
-		if lines.Scan() {
-			close(p.ready)
-		}
-		for lines.Scan() { // to its end, which is the process's
+		for n := 1; lines.Scan(); n++ { // until the process ends
+			switch n {
+			case 1:
+				close(p.ready)
+			case 2:
+				close(p.busy)
+			}
 		}
 		p.err = cmd.Wait()
 	}()
@@ -62,12 +66,18 @@ func start(t *testing.T, cmd *exec.Cmd, log string) *process {
 // serves waits until the gateway says that it serves.
 func (p *process) serves() {
 	p.t.Helper()
+	p.says(p.ready)
+}
+
+// says waits until the gateway has said something.
+func (p *process) says(something <-chan struct{}) {
+	p.t.Helper()
 	select {
-	case <-p.ready:
+	case <-something:
 	case <-p.ended:
 		p.t.Fatalf("the gateway ended: %v: %s", p.err, p.said())
 	case <-time.After(startWithin):
-		p.t.Fatalf("the gateway does not serve after %v: %s", startWithin, p.said())
+		p.t.Fatalf("the gateway does not say so after %v: %s", startWithin, p.said())
 	}
 }
 

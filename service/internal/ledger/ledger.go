@@ -101,17 +101,19 @@ func (l *Ledger) SetOutcome(ctx context.Context, tx *sql.Tx, envelopeID string, 
 
 const expired = `
 DELETE FROM courier_ledger WHERE idempotency_key IN (SELECT l.idempotency_key FROM courier_ledger l
-	WHERE l.expires_at < $1 AND l.status IN ('processed', 'dead_lettered')
-		AND NOT EXISTS (SELECT 1 FROM dead_letter_consumers c WHERE c.event_id = l.envelope_id AND c.status <> 'closed')
+	WHERE (l.expires_at < $1 OR (l.expires_at IS NULL AND l.updated_at < $3)) AND l.status <> 'received'
+		AND NOT EXISTS (SELECT 1 FROM processed_events p WHERE p.event_id = l.envelope_id)
+		AND NOT EXISTS (SELECT 1 FROM dead_letter_consumers c WHERE c.event_id = l.envelope_id)
 		AND NOT EXISTS (SELECT 1 FROM event_deliveries d WHERE d.event_id = l.envelope_id)
 		AND NOT EXISTS (SELECT 1 FROM event_outbox o WHERE o.event_id = l.envelope_id AND o.status = 'pending')
 	LIMIT $2)`
 
-// Sweep removes at most limit rows that have expired, and whose event nothing can
-// run any more. It returns how many.
+// Sweep removes at most limit rows that have expired, and whose event nothing can run
+// and nothing remembers any more: while the inbox or a dead letter does, the same event
+// sent anew would be accepted and not run. It returns how many.
 func (l *Ledger) Sweep(ctx context.Context, now time.Time, limit int) (n int64, err error) {
 	err = l.store.Events.InTx(ctx, func(tx *sql.Tx) error {
-		r, err := tx.ExecContext(ctx, expired, l.store.Time(now), limit)
+		r, err := tx.ExecContext(ctx, expired, l.store.Time(now), limit, l.store.Time(now.Add(-l.retention)))
 		if err != nil {
 			return err
 		}

@@ -48,6 +48,9 @@ func (r *Reads) Events(ctx context.Context, eventID, source string) ([]courier.E
 		}
 		for _, d := range letters {
 			events[i].DeadLetter = deadLetter(d)
+			if d.Resolution == eventing.Discarded { // the operator's act, of which the worker's ledger knows nothing
+				events[i].Status = courier.StatusDeadLettered
+			}
 		}
 	}
 	return events, nil
