@@ -14,15 +14,21 @@ func TestConfigsAreChecked(t *testing.T) {
 	t.Parallel()
 	store := memstore.New()
 	dispatcher := func(c eventing.DispatcherConfig) error {
-		_, err := eventing.NewDispatcher(store, nil, nil, c)
+		_, err := eventing.NewDispatcher(store, publisherFunc(nil), routesOf(""), c)
 		return err
+	}
+	if _, err := eventing.NewDispatcher(store, nil, nil, eventing.DispatcherConfig{}); err == nil {
+		t.Error("a dispatcher without a publisher and routes")
+	}
+	if _, err := eventing.NewConsumer(store, nil, eventing.ConsumerConfig{Name: "c"}); err == nil {
+		t.Error("a consumer without a handler")
 	}
 	pruner := func(c eventing.PrunerConfig) error {
 		_, err := eventing.NewPruner(store, c)
 		return err
 	}
 	consumer := func(c eventing.ConsumerConfig) error {
-		_, err := eventing.NewConsumer(store, nil, c)
+		_, err := eventing.NewConsumer(store, func(context.Context, eventing.Envelope) error { return nil }, c)
 		return err
 	}
 	for _, c := range []struct {

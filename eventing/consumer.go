@@ -106,6 +106,9 @@ func CheckConsumerName(name string) error {
 
 // NewConsumer returns a consumer of store.
 func NewConsumer(store ConsumerStore, handle HandlerFunc, cfg ConsumerConfig) (*Consumer, error) {
+	if store == nil || handle == nil {
+		return nil, errors.New("consumer: a store and a handler are needed")
+	}
 	if err := CheckConsumerName(cfg.Name); err != nil {
 		return nil, err
 	}
@@ -235,12 +238,7 @@ func (c *Consumer) receive(ctx context.Context, d Delivery, e Envelope) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	defer func() {
-		<-c.slots
-		if len(c.slots) == cap(c.slots)-1 {
-			c.nudge() // a redelivery may have found no free slot
-		}
-	}()
+	defer func() { <-c.slots }()
 	return c.run(ctx, run, e)
 }
 

@@ -18,7 +18,7 @@ func TestContext(t *testing.T) {
 	if _, ok := TxFromContext[int](ctx); ok {
 		t.Error("outside of a transactional consumer there is no transaction")
 	}
-	ctx = contextWithTx(ctx, 42)
+	ctx = contextWithTx(ctx, 42, nil)
 	if tx, ok := TxFromContext[int](ctx); !ok || tx != 42 {
 		t.Error("in a transactional consumer there is")
 	}

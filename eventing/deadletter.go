@@ -88,7 +88,8 @@ type DeadLetterFilter struct {
 	Limit    int // default 100, at most 10,000; the oldest first
 }
 
-// DeadLetterStore keeps dead letters.
+// DeadLetterStore keeps dead letters. Each act is recorded, and pushes the expiry out
+// to at least [ActRetention] from then.
 type DeadLetterStore interface {
 	DeadLetters(ctx context.Context, f DeadLetterFilter) ([]DeadLetter, error)
 	// Review moves pending to reviewed and records the act. ErrState otherwise.
@@ -99,23 +100,25 @@ type DeadLetterStore interface {
 	// reviewed: ErrState otherwise.
 	Replay(ctx context.Context, t Target, act Act) error
 	// Discard, in one transaction: the delivery and any pending replay row removed,
-	// status closed, resolution discarded, expiry at least [DiscardedRetention]
-	// from the act. Allowed from any state but closed:
+	// status closed, resolution discarded. Allowed from any state but closed:
 	// ErrState otherwise.
 	Discard(ctx context.Context, t Target, act Act) error
 	// Wake tells the dispatchers of this process to look now.
 	Wake()
 }
 
-// DiscardedRetention is how long a dead letter is kept at least after it was
-// discarded.
-const DiscardedRetention = 30 * 24 * time.Hour
+// ActRetention is how long a dead letter is kept at least after somebody reviewed,
+// replayed or discarded it.
+const ActRetention = 30 * 24 * time.Hour
 
 // Target names a dead letter.
 type Target struct {
 	EventID  string
 	Consumer string
 }
+
+// Target returns the dead letter's name.
+func (d DeadLetter) Target() Target { return Target{EventID: d.EventID, Consumer: d.Consumer} }
 
 func (t Target) String() string {
 	if t.Consumer == "" {
@@ -187,10 +190,10 @@ const maxNoteBytes = 4096
 
 func (d *DeadLetters) act(what, by, note string) (Act, error) {
 	if strings.TrimSpace(by) == "" {
-		return Act{}, fmt.Errorf("%s: who does it is needed", what)
+		return Act{}, errors.New("act on a dead letter: by is empty; say who does it")
 	}
 	if len(note) > maxNoteBytes || len(by) > maxNameBytes {
-		return Act{}, fmt.Errorf("%s: the note may have %d bytes, the name %d", what, maxNoteBytes, maxNameBytes)
+		return Act{}, fmt.Errorf("act on a dead letter: the note may have %d bytes, the name %d", maxNoteBytes, maxNameBytes)
 	}
 	return Act{Act: what, By: by, At: d.now().UTC(), Note: note}, nil
 }

@@ -155,12 +155,16 @@ type Dispatcher struct {
 	leases *leaseholder
 
 	pass     sync.Mutex // one pass at a time
+	standby  bool       // another dispatcher holds all leases
 	inFlight *flights   // nil unless pub settles by completion
 }
 
 // NewDispatcher returns a dispatcher from store to pub. Events of a type that
 // routes does not know become dead letters: no event is dropped silently.
 func NewDispatcher(store DispatchStore, pub message.Publisher, routes Routes, cfg DispatcherConfig) (*Dispatcher, error) {
+	if store == nil || pub == nil || routes == nil {
+		return nil, errors.New("dispatcher: a store, a publisher and routes are needed")
+	}
 	cfg, err := cfg.withDefaults()
 	if err != nil {
 		return nil, err
@@ -288,8 +292,13 @@ func (d *Dispatcher) claim(ctx context.Context) ([]OutboxRow, error) {
 		}
 	}
 	if len(r.Partitions) == 0 || r.Limit <= 0 {
+		if held := len(d.leases.live()); held == 0 && !d.standby {
+			d.standby = true
+			d.cfg.Logger.Info("dispatcher: another holds all leases; standing by")
+		}
 		return nil, nil
 	}
+	d.standby = false
 	rows, err := d.store.Claim(ctx, r)
 	if err != nil {
 		return nil, fmt.Errorf("claim: %w", err)

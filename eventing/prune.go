@@ -31,8 +31,9 @@ type PruneStore interface {
 	//   - inbox rows past their expiry;
 	//   - closed dead letters past their expiry, and dead-letter events without any;
 	// but no outbox or inbox row of an event that a pending outbox row, a delivery in
-	// trouble or an open dead letter can still reach. Open dead letters past their
-	// expiry are discarded with [ReasonExpired], unless something is parked behind
+	// trouble or an open dead letter can still reach, and no inbox row of an event
+	// that has any outbox row, which [Requeue] could send again. Open dead letters past
+	// their expiry are discarded with [ReasonExpired], unless something waits behind
 	// them.
 	Prune(ctx context.Context, r PruneRequest) (Pruned, error)
 }

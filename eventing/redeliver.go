@@ -84,7 +84,9 @@ func (c *Consumer) RedeliverOnce(ctx context.Context) (int, error) {
 
 // redeliver starts what is due, as far as there are free slots.
 func (c *Consumer) redeliver(ctx context.Context, work *sync.WaitGroup) (int, error) {
-	free := cap(c.slots) - len(c.slots)
+	c.mu.Lock()
+	free := cap(c.slots) - len(c.running)
+	c.mu.Unlock()
 	if free == 0 {
 		return 0, nil // whoever ends nudges
 	}
@@ -138,7 +140,7 @@ func (c *Consumer) start(ctx context.Context, run Run, work *sync.WaitGroup) {
 	c.running[run.EventID] = struct{}{}
 	c.mu.Unlock()
 	work.Go(func() {
-		c.slots <- struct{}{} // soon: there was a free one
+		c.slots <- struct{}{}
 		defer func() {
 			<-c.slots
 			c.mu.Lock()

@@ -3,6 +3,7 @@ package router
 import (
 	"context"
 	"fmt"
+	"reflect"
 
 	"github.com/waybill-go/waybill/eventing"
 )
@@ -26,8 +27,7 @@ func On(eventTypes ...string) HandleOption {
 // decode into T makes the event a dead letter.
 func HandleTx[Tx, T any](r *Router, consumer string, fn func(ctx context.Context, tx Tx, e eventing.Event[T]) error, opts ...HandleOption) error {
 	if _, ok := r.cfg.Store.(eventing.OutboxStore[Tx]); !ok {
-		var tx *Tx
-		return fmt.Errorf("router: handler of %s: the store %T has no transactions of type %T", consumer, r.cfg.Store, tx)
+		return fmt.Errorf("router: handler of %s: the store %T has no transactions of type %v", consumer, r.cfg.Store, reflect.TypeFor[Tx]())
 	}
 	return register[T](r, consumer, true, opts, func(ctx context.Context, e eventing.Event[T]) error {
 		tx, ok := eventing.TxFromContext[Tx](ctx)

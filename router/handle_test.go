@@ -98,7 +98,7 @@ func TestRegistrationFails(t *testing.T) {
 	}{
 		"a transaction of another store": {func(r *router.Router) error {
 			return router.HandleTx(r, "billing", func(context.Context, *sql.Tx, eventing.Event[orderPlaced]) error { return nil })
-		}, "no transactions of type **sql.Tx"},
+		}, "no transactions of type *sql.Tx"},
 		"some handlers transactional and some not": {func(r *router.Router) error {
 			if err := router.HandleTx(r, "billing", placed); err != nil {
 				return err
@@ -120,7 +120,7 @@ func TestRegistrationFails(t *testing.T) {
 		"a payload type without a name": {func(r *router.Router) error {
 			return router.Handle(r, "billing", func(context.Context, eventing.Envelope) error { return nil })
 		}, "router.On"},
-		"a consumer without a name": {func(r *router.Router) error { return router.HandleTx(r, "", placed) }, "needs a name"},
+		"a consumer without a name": {func(r *router.Router) error { return router.HandleTx(r, "", placed) }, "a name has 1 to 255 bytes"},
 		"a consumer declared twice": {func(r *router.Router) error {
 			if err := r.AddConsumer(router.Consumer{Name: "billing"}); err != nil {
 				return err

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/cenkalti/backoff/v4"
 
 	"github.com/waybill-go/waybill/eventing"
 	"github.com/waybill-go/waybill/middleware"
@@ -27,24 +28,61 @@ func (r *Router) subscriber(c *middleware.Consumption, declared *consumer) messa
 		}
 		return &partitions{sub: r.cfg.Subscriber, leases: c.Leases, every: ttl / 6, logger: r.cfg.Logger.With("consumer", declared.Name)}
 	}
-	return windowed{r.cfg.Subscriber, c.Policy().Concurrency}
+	return lasting{sub: r.cfg.Subscriber, window: c.Policy().Concurrency, logger: r.cfg.Logger.With("consumer", declared.Name)}
 }
 
-// windowed subscribes for an unordered consumer. Its Close does nothing: whoever
-// made the subscriber closes it, and the subscription ends with its context.
-type windowed struct {
+// lasting subscribes for an unordered consumer, and again whenever the broker ends the
+// subscription before its context. Its Close does nothing: whoever made the subscriber
+// closes it.
+type lasting struct {
 	sub    message.Subscriber
 	window int
+	logger *slog.Logger
 }
 
-func (w windowed) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {
-	if sub, ok := w.sub.(windowSubscriber); ok {
-		return sub.SubscribeWindow(ctx, topic, w.window)
+func (lasting) Close() error { return nil }
+
+func (l lasting) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {
+	in, err := l.once(ctx, topic)
+	if err != nil {
+		return nil, err
 	}
-	return w.sub.Subscribe(ctx, topic)
+	out := make(chan *message.Message)
+	go func() {
+		defer close(out)
+		for in != nil {
+			forward(ctx, in, out)
+			in = l.again(ctx, topic)
+		}
+	}()
+	return out, nil
 }
 
-func (windowed) Close() error { return nil }
+func (l lasting) once(ctx context.Context, topic string) (<-chan *message.Message, error) {
+	if sub, ok := l.sub.(windowSubscriber); ok {
+		return sub.SubscribeWindow(ctx, topic, l.window)
+	}
+	return l.sub.Subscribe(ctx, topic)
+}
+
+// again subscribes until it succeeds; it returns nil when the context has ended.
+func (l lasting) again(ctx context.Context, topic string) <-chan *message.Message {
+	wait := backoff.NewExponentialBackOff(backoff.WithInitialInterval(100*time.Millisecond),
+		backoff.WithMaxInterval(5*time.Second), backoff.WithMaxElapsedTime(0))
+	for {
+		pause := wait.NextBackOff()
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(pause):
+		}
+		in, err := l.once(ctx, topic)
+		if err == nil {
+			return in
+		}
+		l.logger.Warn("router: the subscription ended, and subscribing again failed; will try again", "topic", topic, "error", err, "after", pause)
+	}
+}
 
 // partitions subscribes for an ordered consumer: to those partitions of the topic
 // whose lease it holds, each one message at a time.

@@ -178,7 +178,7 @@ func pruneExpires[Tx any](w *world[Tx]) {
 		return strings.Contains(a.Act+a.Note, string(eventing.ReasonExpired))
 	})
 	w.equal("and it says that it expired", said, true)
-	w.equal("it is kept for a while, to be seen", dl.ExpiresAt.Before(w.clock.Now().Add(eventing.DiscardedRetention)), false)
+	w.equal("it is kept for a while, to be seen", dl.ExpiresAt.Before(w.clock.Now().Add(eventing.ActRetention)), false)
 }
 
 func pruneParked[Tx any](w *world[Tx]) {

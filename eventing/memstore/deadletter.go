@@ -211,9 +211,6 @@ func (tx *Tx) discard(dl deadLetter, act eventing.Act) {
 		}
 	}
 	dl.Status, dl.Resolution = eventing.StatusClosed, eventing.Discarded
-	if keep := act.At.Add(eventing.DiscardedRetention); keep.After(dl.ExpiresAt) {
-		dl.ExpiresAt = keep
-	}
 	dl.record(act)
 	tx.putDeadLetter(dl)
 }
@@ -221,6 +218,9 @@ func (tx *Tx) discard(dl deadLetter, act eventing.Act) {
 func (dl *deadLetter) record(act eventing.Act) {
 	dl.Acts = append(slices.Clip(dl.Acts), act)
 	dl.UpdatedAt = act.At
+	if keep := act.At.Add(eventing.ActRetention); keep.After(dl.ExpiresAt) {
+		dl.ExpiresAt = keep
+	}
 }
 
 // openFor finds the dead letter that somebody wants to act on.

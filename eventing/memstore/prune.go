@@ -19,8 +19,14 @@ func (s *Store) Prune(ctx context.Context, r eventing.PruneRequest) (eventing.Pr
 				n.Outbox++
 			}
 		}
+		sendable := map[string]bool{} // by Requeue
+		for id, row := range s.outbox.rows {
+			if tx.outbox.get(id) != nil {
+				sendable[row.EventID] = true
+			}
+		}
 		for t, row := range s.inbox.rows {
-			if n.Inbox < r.Limit && past(row.until, r.Now) && !live[t.EventID] {
+			if n.Inbox < r.Limit && past(row.until, r.Now) && !live[t.EventID] && !sendable[t.EventID] {
 				tx.inbox.remove(t)
 				n.Inbox++
 			}
@@ -68,10 +74,23 @@ func (tx *Tx) expire(dl deadLetter, r eventing.PruneRequest, n *eventing.Pruned)
 			tx.removeDeadLetter(dl)
 			n.DeadLetters++
 		}
-	case n.Expired < r.Limit && tx.parkedBehind(dl) == 0:
+	case n.Expired < r.Limit && tx.parkedBehind(dl) == 0 && !tx.holdsRows(dl):
 		tx.discard(dl, eventing.Act{Act: "discarded", By: "pruner", At: r.Now.UTC(), Note: string(eventing.ReasonExpired)})
 		n.Expired++
 	}
+}
+
+// holdsRows reports whether outbox rows wait for a dead letter.
+func (tx *Tx) holdsRows(dl deadLetter) bool {
+	if !dl.holdsKey {
+		return false
+	}
+	for _, e := range tx.store.pending {
+		if row := tx.outbox.get(e.id); row != nil && row.OrderingKey == dl.OrderingKey && row.EventID != dl.EventID {
+			return true
+		}
+	}
+	return false
 }
 
 // removeDeadLetter removes the event too, with its last dead letter.

@@ -65,6 +65,8 @@ func (s *Store) adopt(ctx context.Context, tx Tx, seq int64, r eventing.AdoptReq
 	return eventing.Fault(ctx, eventing.FaultAdopted)
 }
 
+var errReservedID = errors.New("the event_id is of the form that bytes which do not decode are kept under, and no dead letter has it")
+
 const deleteRow = `DELETE FROM event_outbox WHERE seq = $1`
 
 // setRow leaves the hand-written ID free for the next time.
@@ -77,7 +79,9 @@ UPDATE event_outbox SET event_type = $2, payload = $3, ordering_key = $4, partit
 func (s *Store) adoptKnown(ctx context.Context, tx Tx, row eventing.OutboxRow, known int, open []string, r eventing.AdoptRequest) error {
 	complete, err := eventing.CompleteRow(row)
 	switch {
-	case err != nil && (known == 0 || !eventing.IsUndecodable(row.EventID)):
+	case known == 0 && eventing.IsUndecodable(row.EventID):
+		return s.adoptMalformed(ctx, tx, row, errReservedID, r)
+	case err != nil && !eventing.IsUndecodable(row.EventID):
 		return s.adoptMalformed(ctx, tx, row, err, r)
 	case len(open) > 0:
 		if _, err := tx.Exec(ctx, s.sql(deleteRow), row.Seq); err != nil {

@@ -134,6 +134,9 @@ WHERE event_id = $1 AND consumer_name = $2`
 
 // act moves a dead letter to its next state and records who did it.
 func (s *Store) act(ctx context.Context, tx Tx, d eventing.DeadLetter, a eventing.Act) error {
+	if keep := a.At.Add(eventing.ActRetention); keep.After(d.ExpiresAt) {
+		d.ExpiresAt = keep
+	}
 	notes, err := asJSON(append(d.Acts, a))
 	if err != nil {
 		return err

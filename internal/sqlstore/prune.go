@@ -2,6 +2,7 @@ package sqlstore
 
 import (
 	"context"
+	"errors"
 
 	"github.com/waybill-go/waybill/eventing"
 )
@@ -12,13 +13,16 @@ const reachable = `(
 	OR EXISTS (SELECT 1 FROM event_deliveries d WHERE d.event_id = t.event_id)
 	OR EXISTS (SELECT 1 FROM dead_letter_consumers c WHERE c.event_id = t.event_id AND c.status <> 'closed'))`
 
+// Of the inbox also what a sent row could still bring back: see Requeue.
+const sendable = `EXISTS (SELECT 1 FROM event_outbox o WHERE o.event_id = t.event_id)`
+
 const pruneOutbox = `
 DELETE FROM event_outbox WHERE seq IN (SELECT seq FROM event_outbox t
 	WHERE status IN ('sent', 'failed') AND sent_at < $1 AND NOT ` + reachable + ` LIMIT $2 {skip locked})`
 
 const pruneInbox = `
 DELETE FROM processed_events WHERE (event_id, consumer_name) IN (SELECT event_id, consumer_name FROM processed_events t
-	WHERE expires_at < $1 AND NOT ` + reachable + ` LIMIT $2 {skip locked})`
+	WHERE expires_at < $1 AND NOT ` + reachable + ` AND NOT ` + sendable + ` LIMIT $2 {skip locked})`
 
 const pruneDeadLetters = `
 DELETE FROM dead_letter_consumers WHERE (event_id, consumer_name) IN (SELECT event_id, consumer_name FROM dead_letter_consumers
@@ -33,6 +37,7 @@ SELECT c.event_id, c.consumer_name FROM dead_letter_consumers c
 WHERE c.status <> 'closed' AND c.expires_at < $1
 	AND NOT EXISTS (SELECT 1 FROM event_deliveries p WHERE p.consumer_name = c.consumer_name
 		AND p.ordering_key = c.ordering_key AND p.event_id <> c.event_id)
+	AND NOT EXISTS (SELECT 1 FROM event_outbox w WHERE w.ordering_key = c.holds_key AND w.status = 'pending' AND w.event_id <> c.event_id)
 ORDER BY c.expires_at LIMIT $2`
 
 // Prune implements [eventing.PruneStore]. Each table has a short transaction of
@@ -47,10 +52,11 @@ func (s *Store) Prune(ctx context.Context, r eventing.PruneRequest) (n eventing.
 	}
 	for _, t := range expired {
 		act := eventing.Act{Act: "discarded", By: "pruner", At: r.Now, Note: string(eventing.ReasonExpired)}
-		if err := s.Discard(ctx, t, act); err != nil {
+		done, err := s.discard(ctx, t, act, func(d eventing.DeadLetter) bool { return d.ExpiresAt.Before(r.Now) })
+		if err != nil && !errors.Is(err, eventing.ErrState) && !errors.Is(err, eventing.ErrNotFound) {
 			return n, err
 		}
-		n.Expired++
+		n.Expired += boolToInt(done)
 	}
 	if n.Outbox, err = s.prune(ctx, pruneOutbox, s.time(r.SentBefore), r.Limit); err != nil {
 		return n, err

@@ -49,7 +49,13 @@ DELETE FROM event_outbox WHERE event_id = $2 AND status = 'pending' AND generati
 
 // Discard implements [eventing.DeadLetterStore].
 func (s *Store) Discard(ctx context.Context, t eventing.Target, a eventing.Act) error {
-	return s.inTx(ctx, func(tx Tx) error {
+	_, err := s.discard(ctx, t, a, func(eventing.DeadLetter) bool { return true })
+	return err
+}
+
+// discard discards a dead letter, if it is still so once it is locked.
+func (s *Store) discard(ctx context.Context, t eventing.Target, a eventing.Act, so func(eventing.DeadLetter) bool) (done bool, err error) {
+	err = s.inTx(ctx, func(tx Tx) error {
 		d, err := s.lockDeadLetter(ctx, tx, t)
 		if err != nil {
 			return err
@@ -57,10 +63,10 @@ func (s *Store) Discard(ctx context.Context, t eventing.Target, a eventing.Act) 
 		if d.Status == eventing.StatusClosed {
 			return notAllowed(t, "discarding it", d)
 		}
-		d.Status, d.Resolution = eventing.StatusClosed, eventing.Discarded
-		if keep := a.At.Add(eventing.DiscardedRetention); keep.After(d.ExpiresAt) {
-			d.ExpiresAt = keep
+		if !so(d) {
+			return nil
 		}
+		d.Status, d.Resolution = eventing.StatusClosed, eventing.Discarded
 		if err := s.act(ctx, tx, d, a); err != nil {
 			return err
 		}
@@ -69,6 +75,8 @@ func (s *Store) Discard(ctx context.Context, t eventing.Target, a eventing.Act) 
 				return err
 			}
 		}
+		done = true
 		return eventing.Fault(ctx, eventing.FaultDiscarding)
 	})
+	return done && err == nil, err
 }

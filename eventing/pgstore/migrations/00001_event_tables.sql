@@ -13,7 +13,7 @@ CREATE TABLE event_outbox (
     created_at      timestamptz NOT NULL DEFAULT now(),
     sent_at         timestamptz,
     ordering_key    text COLLATE "C",
-    partition       smallint,
+    partition       smallint CHECK (partition BETWEEN 0 AND 31),
     lane            text,
     due_at          timestamptz,
     consumer_name   text,

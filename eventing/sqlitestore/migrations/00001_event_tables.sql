@@ -13,11 +13,11 @@ CREATE TABLE event_outbox (
     created_at      TEXT NOT NULL DEFAULT (strftime('%Y-%m-%dT%H:%M:%f000Z', 'now')),
     sent_at         TEXT,
     ordering_key    TEXT,
-    partition       INTEGER,
+    partition       INTEGER CHECK (typeof(partition) = 'integer' AND partition BETWEEN 0 AND 31 OR partition IS NULL),
     lane            TEXT,
     due_at          TEXT,
     consumer_name   TEXT,
-    generation      INTEGER NOT NULL DEFAULT 0,
+    generation      INTEGER NOT NULL DEFAULT 0 CHECK (typeof(generation) = 'integer'),
     last_error      TEXT,
     routing_version TEXT
 );
