@@ -134,9 +134,21 @@ type DeadLetters struct {
 	now   func() time.Time
 }
 
+// DeadLettersOption adjusts a [DeadLetters].
+type DeadLettersOption func(*DeadLetters)
+
+// WithClock sets the clock by which acts are dated. Default: time.Now.
+func WithClock(now func() time.Time) DeadLettersOption {
+	return func(d *DeadLetters) { d.now = now }
+}
+
 // NewDeadLetters returns the dead letters of a store.
-func NewDeadLetters(store DeadLetterStore) *DeadLetters {
-	return &DeadLetters{store, time.Now}
+func NewDeadLetters(store DeadLetterStore, opts ...DeadLettersOption) *DeadLetters {
+	d := &DeadLetters{store, time.Now}
+	for _, o := range opts {
+		o(d)
+	}
+	return d
 }
 
 // List returns the dead letters that the filter selects, the oldest first.

@@ -24,6 +24,8 @@ func pruneTests[Tx any]() tests[Tx] {
 		"a delivery in trouble keeps what it needs":         pruneKeepsRetry[Tx],
 		"an open dead letter keeps what it needs":           pruneKeepsDead[Tx],
 		"a pending row keeps the inbox of its event":        pruneKeepsPending[Tx],
+		"a sent row keeps the inbox of its event":           pruneKeepsSent[Tx],
+		"a replay keeps its dead letter":                    pruneKeepsReplayed[Tx],
 		"closed dead letters go after theirs":               pruneClosed[Tx],
 		"open ones are discarded first":                     pruneExpires[Tx],
 		"but not while something is parked behind":          pruneParked[Tx],
@@ -143,6 +145,31 @@ func pruneKeepsPending[Tx any](w *world[Tx]) {
 	w.rest()
 	w.effects("so that what is sent again is recognised", c, "e1")
 	w.equal("and then they go", w.later(2*day), eventing.Pruned{Outbox: 1, Inbox: 1})
+}
+
+func pruneKeepsSent[Tx any](w *world[Tx]) {
+	c := w.consumer("billing", func(cfg *eventing.ConsumerConfig) {
+		cfg.Policy.InboxRetention, cfg.Policy.Retry.Base = time.Hour, time.Second
+	})
+	w.append(order("e1", ""))
+	w.rest()
+	w.equal("an inbox row outlives its retention while a sent row could bring the event back", w.later(2*time.Hour), eventing.Pruned{})
+	w.equal("it can", w.requeue(eventing.RequeueFilter{EventIDs: []string{"e1"}}, false), 1)
+	w.rest()
+	w.effects("and is recognised", c, "e1")
+}
+
+func pruneKeepsReplayed[Tx any](w *world[Tx]) {
+	c := w.consumer("billing", keeping)
+	c.fail(errHopeless, "e1")
+	w.append(order("e1", ""))
+	w.rest()
+	w.clock.Advance(deadLetterRetention - time.Hour)
+	c.heal()
+	w.replay(target("e1", c))
+	w.equal("a dead letter that was replayed on its last day is not given up on its way", w.later(2*time.Hour).Expired, 0)
+	w.rest()
+	w.effects("it runs", c, "e1")
 }
 
 func pruneClosed[Tx any](w *world[Tx]) {

@@ -56,7 +56,7 @@ func newWorld[Tx any](t *testing.T, b Backend[Tx], f *Faults) *world[Tx] {
 	}
 	w.publisher = w.broker
 	w.outbox = eventing.NewOutbox[Tx](w.db, eventing.OutboxConfig{Now: w.clock.Now})
-	w.deadLetters = eventing.NewDeadLetters(w.db)
+	w.deadLetters = eventing.NewDeadLetters(w.db, eventing.WithClock(w.clock.Now))
 	w.dispatcher = w.newDispatcher(w.holder())
 	return w
 }
