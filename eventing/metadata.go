@@ -50,10 +50,15 @@ func replayOf(m message.Metadata) (generation int, outboxID string, err error) {
 		generation = int(n)
 	}
 	outboxID = m.Get(MetadataOutboxID)
-	if len(outboxID) > maxKeyBytes || !utf8.ValidString(outboxID) || strings.ContainsRune(outboxID, 0) {
+	if !isOutboxID(outboxID) {
 		return 0, "", &InvalidEventError{Field: MetadataOutboxID, Problem: fmt.Sprintf("of the metadata is not a text of at most %d bytes", maxKeyBytes)}
 	}
 	return generation, outboxID, nil
+}
+
+// isOutboxID reports whether an outbox row's ID can travel with its message.
+func isOutboxID(id string) bool {
+	return len(id) <= maxKeyBytes && utf8.ValidString(id) && !strings.ContainsRune(id, 0)
 }
 
 type headerField struct {

@@ -133,7 +133,7 @@ func messages(row OutboxRow, routes []Route, settleByCompletion bool) ([]outgoin
 		if row.Generation > 0 {
 			m.Metadata.Set(MetadataGeneration, strconv.Itoa(row.Generation))
 		}
-		if settleByCompletion {
+		if settleByCompletion && isOutboxID(row.ID) { // a person may have written any bytes
 			m.Metadata.Set(MetadataOutboxID, row.ID)
 		}
 		out = append(out, outgoing{topic, m})
