@@ -3,10 +3,10 @@ package router_test
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
-	"sync"
 
 	"github.com/waybill-go/waybill/eventing"
 	"github.com/waybill-go/waybill/eventing/broker/inproc"
@@ -31,42 +31,59 @@ func createTables(file string) {
 	check(store.Close())
 }
 
+func invoices(file string) (numbers []string) {
+	store, err := sqlitestore.Open(context.Background(), file)
+	check(err)
+	defer store.Close()
+	rows, err := store.Reader().Query(`SELECT number FROM invoices`)
+	check(err)
+	defer rows.Close()
+	for rows.Next() {
+		var number string
+		check(rows.Scan(&number))
+		numbers = append(numbers, number)
+	}
+	check(rows.Err())
+	return numbers
+}
+
 func Example() {
 	dir, err := os.MkdirTemp("", "waybill")
 	check(err)
 	defer os.RemoveAll(dir) //nolint:errcheck // a folder for temporary files
-	file, invoiced := filepath.Join(dir, "orders.db"), make(chan string, 1)
+	file := filepath.Join(dir, "orders.db")
 	createTables(file)
 
 	// README: begin
 	ctx, stop := context.WithCancel(context.Background())
 	store, err := sqlitestore.Open(ctx, file)
 	check(err)
+	outbox := eventing.NewOutbox(store, eventing.OutboxConfig{})
+	check(outbox.InTx(ctx, func(tx *sql.Tx) error { // the order and its event commit together, or not at all
+		if _, err := tx.ExecContext(ctx, `INSERT INTO orders VALUES (?)`, "7"); err != nil {
+			return err
+		}
+		return outbox.Append(ctx, tx, eventing.New("order", "7", OrderPlaced{Number: "7"}))
+	}))
+
 	broker := inproc.New(inproc.Config{})
 	r, err := router.New(router.Config{Store: store, Subscriber: broker})
 	check(err)
 	check(router.HandleTx(r, "billing", func(ctx context.Context, tx *sql.Tx, e eventing.Event[OrderPlaced]) error {
-		defer func() { invoiced <- e.Payload.Number }()
+		defer stop() // one invoice is enough here; a handler that is running is still concluded
 		_, err := tx.ExecContext(ctx, `INSERT INTO invoices VALUES (?)`, e.Payload.Number)
 		return err // nil: the invoice commits together with the record that the event is processed
 	}))
 	dispatcher, err := eventing.NewDispatcher(store, broker, r, eventing.DispatcherConfig{})
 	check(err)
-	var running sync.WaitGroup
-	running.Go(func() { check(r.Run(ctx)) })
-	running.Go(func() { check(dispatcher.Run(ctx)) })
-
-	outbox := eventing.NewOutbox(store, eventing.OutboxConfig{})
-	check(outbox.InTx(ctx, func(tx *sql.Tx) error { // the order and its event commit together, or not at all
-		_, err := tx.ExecContext(ctx, `INSERT INTO orders VALUES (?)`, "7")
-		check(err)
-		return outbox.Append(ctx, tx, eventing.New("order", "7", OrderPlaced{Number: "7"}))
-	}))
-	fmt.Println("invoiced:", <-invoiced)
-	stop() // handlers that are running are concluded
-	running.Wait()
-	check(store.Close())
+	dispatching, stopDispatching := context.WithCancel(context.Background())
+	dispatched := make(chan error)
+	go func() { dispatched <- dispatcher.Run(dispatching) }()
+	check(errors.Join(r.Run(ctx), broker.Close())) // until stop: first the router, then the broker,
+	stopDispatching()                              // last the dispatcher, so that what is concluded is settled
+	check(errors.Join(<-dispatched, store.Close()))
 	// README: end
 
-	// Output: invoiced: 7
+	fmt.Println("invoices:", invoices(file))
+	// Output: invoices: [7]
 }

@@ -25,6 +25,9 @@ type Program struct {
 	Stderr    io.Writer
 	// Interactive: a person reads Stderr and types into Stdin.
 	Interactive bool
+	// Username is the system's name for whoever runs the program. Default: that of
+	// package os/user.
+	Username func() (string, error)
 }
 
 // Exit codes.

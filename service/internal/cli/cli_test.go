@@ -1,6 +1,7 @@
 package cli_test
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -33,11 +34,10 @@ func TestUsageErrors(t *testing.T) {
 		{"no URL", "send x.json --hmac-secret s --url localhost:8080", nil, "http://127.0.0.1:8080"},
 		{"negative count", "send x.json --hmac-secret s --count -1", nil, "--count"},
 		{"nothing to show", "dlq show", nil, "<id>"},
-		{"unknown status", "dlq list --status dead", nil, `"pending","reviewed","replayed","closed"`},
+		{"unknown status", "dlq list --status dead", nil, "one of pending, reviewed, replayed, closed, not"},
 		{"no limit", "dlq list --limit 0", nil, "--limit must lie between 1 and 10000"},
 		{"nothing to replay", "dlq replay", nil, "--limit N"},
 		{"ids and a limit", "dlq replay evt_1 --limit 5", nil, "not both"},
-		{"nobody", "dlq replay evt_1", environment{"USER": ""}, "--by"},
 		{"no reason", "dlq close evt_1 --yes", nil, "--reason"},
 		{"empty reason", "dlq close evt_1 --reason= --yes", nil, "--reason must say why"},
 		{"nothing to requeue", "outbox requeue", nil, "--event-id ID or --since WHEN"},
@@ -136,6 +136,33 @@ func TestVersion(t *testing.T) {
 	}
 }
 
+// Who acts is recorded; a dry run records nothing.
+func TestWhoActs(t *testing.T) {
+	t.Parallel()
+	e := newEnvironment(t)
+	e["USER"] = ""
+	e.ok(t, "migrate", "up")
+	nobody := func() (string, error) { return "", errors.New("no such user") }
+	for _, test := range []struct {
+		args     string
+		username func() (string, error)
+		code     int
+		want     string
+	}{
+		{"dlq review evt_1", nobody, 2, "say who with --by NAME, or set USER"},
+		{"dlq replay evt_1", nobody, 2, "say who with --by NAME, or set USER"},
+		{"dlq close evt_1 --reason test --yes", nobody, 2, "say who with --by NAME, or set USER"},
+		{"dlq replay evt_1 --dry-run", nobody, 1, "no dead letter is called"},
+		{"dlq close evt_1 --reason test --dry-run", nobody, 1, "no dead letter is called"},
+		{"dlq review evt_1 --by anna", nobody, 1, "no dead letter is called"},
+		{"dlq review evt_1", func() (string, error) { return "anna", nil }, 1, "no dead letter is called"},
+	} {
+		if r := e.start(t.Context(), cli.Program{Args: strings.Fields(test.args), Username: test.username}); r.code != test.code || !strings.Contains(r.stderr, test.want) {
+			t.Errorf("%s: %+v, want %d and %q", test.args, r, test.code, test.want)
+		}
+	}
+}
+
 func TestMigrate(t *testing.T) {
 	t.Parallel()
 	e := newEnvironment(t)
@@ -210,7 +237,8 @@ func TestSendReadsStandardInput(t *testing.T) {
 		t.Errorf("send: %+v", r)
 	}
 	g.env["HMAC_SECRET"] = "another"
-	if r := g.env.run(t, "send", samples); r.code != 1 || !strings.Contains(r.stderr, "13 of 13 events were not accepted") {
+	if r := g.env.run(t, "send", samples); r.code != 1 || !strings.Contains(r.stderr, "13 of 13 events were not accepted") ||
+		!strings.Contains(r.stderr, "Is HMAC_SECRET the one that the gateway printed?") {
 		t.Errorf("send with another secret: %+v", r)
 	}
 }

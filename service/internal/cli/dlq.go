@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -35,7 +36,7 @@ type dlqListCmd struct {
 	output
 	storeSetting
 
-	Status   string `enum:",pending,reviewed,replayed,closed" default:"" placeholder:"STATUS" help:"Only those that are pending, reviewed, replayed or closed."`
+	Status   string `placeholder:"STATUS" help:"Only those that are pending, reviewed, replayed or closed."`
 	Consumer string `placeholder:"NAME" help:"Only those of this consumer."`
 	All      bool   `help:"Closed ones too. Default: open ones only."`
 	Limit    uint   `default:"100" help:"At most this many, 10,000 at most."`
@@ -52,10 +53,17 @@ func (dlqListCmd) Help() string {
 // maxLetters is how many dead letters one command lists or replays.
 const maxLetters = 10_000
 
+var statuses = []string{
+	string(eventing.StatusPending), string(eventing.StatusReviewed), string(eventing.StatusReplayed), string(eventing.StatusClosed),
+}
+
 // Run lists.
 func (c *dlqListCmd) Run(ctx context.Context, p *Program) error {
 	if c.Limit == 0 || c.Limit > maxLetters {
 		return usage("--limit must lie between 1 and %d", maxLetters)
+	}
+	if c.Status != "" && !slices.Contains(statuses, c.Status) {
+		return usage("--status must be one of %s, not %q", strings.Join(statuses, ", "), c.Status)
 	}
 	status := eventing.ReviewStatus(c.Status)
 	return withDesk(ctx, c.StoreURL, func(d *desk) error {
@@ -70,13 +78,17 @@ func (c *dlqListCmd) Run(ctx context.Context, p *Program) error {
 			return printJSON(p.Stdout, map[string][]letter{"dead_letters": append([]letter{}, letters...)})
 		}
 		if len(letters) == 0 {
-			_, err := fmt.Fprintln(p.Stdout, "There is no such dead letter.")
+			none := "There is no such dead letter."
+			if !c.All && c.Status == "" {
+				none = "No open dead letters (--all shows closed ones)."
+			}
+			_, err := fmt.Fprintln(p.Stdout, none)
 			return err
 		}
 		rows := [][]string{{"EVENT", "SOURCE", "CONSUMER", "REASON", "ATTEMPTS", "STATUS", "PARKED", "AGE", "ENVELOPE"}}
 		for _, l := range letters {
 			rows = append(rows, []string{
-				l.CourierEventID, l.Source, l.Consumer, string(l.Reason), strconv.Itoa(l.AttemptCount), string(l.Status),
+				l.CourierEventID, l.Source, l.Consumer, string(l.Reason), strconv.Itoa(l.AttemptCount), l.state(),
 				strconv.Itoa(l.ParkedBehind), age(time.Since(l.CreatedAt)), l.EventID,
 			})
 		}
@@ -133,14 +145,10 @@ func jsonOrText(b []byte) any {
 }
 
 func (c *dlqShowCmd) print(w io.Writer, l letter) error {
-	status := string(l.Status)
-	if l.Resolution != "" {
-		status += ", " + string(l.Resolution)
-	}
 	rows := [][]string{
 		{"event", l.CourierEventID}, {"source", l.Source}, {"shipment", l.ShipmentID}, {"envelope", l.EventID}, {"type", l.EventType},
 		{"consumer", l.Consumer}, {"stage", string(l.Stage)}, {"reason", string(l.Reason)}, {"message", l.Message},
-		{"status", status}, {"attempts", strconv.Itoa(l.AttemptCount)}, {"ordering key", l.OrderingKey},
+		{"status", l.state()}, {"attempts", strconv.Itoa(l.AttemptCount)}, {"ordering key", l.OrderingKey},
 		{"parked behind", strconv.Itoa(l.ParkedBehind)}, {"died first", since(l.CreatedAt)}, {"last change", since(l.UpdatedAt)},
 		{"kept until", l.ExpiresAt.UTC().Format(time.RFC3339)},
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os/user"
 	"slices"
 	"strings"
 
@@ -14,7 +15,29 @@ import (
 
 // signed is who acts.
 type signed struct {
-	By string `required:"" placeholder:"NAME" setting:"USER" help:"Who does it; recorded."`
+	By string `placeholder:"NAME" setting:"USER" help:"Who does it; recorded. Default: the system's name for you."`
+}
+
+// name fills in who acts; a dry run records nobody.
+func (s *signed) name(p *Program, dry bool) error {
+	if s.By != "" || dry {
+		return nil
+	}
+	username := p.Username
+	if username == nil {
+		username = func() (string, error) {
+			u, err := user.Current()
+			if err != nil {
+				return "", err
+			}
+			return u.Username, nil
+		}
+	}
+	var err error
+	if s.By, err = username(); err != nil || s.By == "" {
+		return usage("say who with --by NAME, or set USER")
+	}
+	return nil
 }
 
 type dlqReviewCmd struct {
@@ -35,6 +58,9 @@ func (dlqReviewCmd) Help() string {
 
 // Run marks a dead letter as reviewed.
 func (c *dlqReviewCmd) Run(ctx context.Context, p *Program) error {
+	if err := c.name(p, false); err != nil {
+		return err
+	}
 	return withDesk(ctx, c.StoreURL, func(d *desk) error {
 		l, err := d.one(ctx, c.ID, c.which, true)
 		if err != nil {
@@ -79,6 +105,9 @@ func (c *dlqReplayCmd) Run(ctx context.Context, p *Program) error {
 	case c.Limit > 0 && c.Source != "":
 		return usage("--source goes with ids, not with --limit")
 	}
+	if err := c.name(p, c.DryRun); err != nil {
+		return err
+	}
 	return withDesk(ctx, c.StoreURL, func(d *desk) error {
 		var letters []letter
 		var err error
@@ -121,6 +150,9 @@ Examples:
 func (c *dlqCloseCmd) Run(ctx context.Context, p *Program) error {
 	if strings.TrimSpace(c.Reason) == "" {
 		return usage("--reason must say why")
+	}
+	if err := c.name(p, c.DryRun); err != nil {
+		return err
 	}
 	return withDesk(ctx, c.StoreURL, func(d *desk) error {
 		letters, err := d.all(ctx, c.IDs, c.which)

@@ -39,6 +39,14 @@ func (l letter) String() string {
 	return s + " at " + l.Consumer
 }
 
+// state is the status, and how it was closed.
+func (l letter) state() string {
+	if l.Resolution == "" {
+		return string(l.Status)
+	}
+	return string(l.Status) + ", " + string(l.Resolution)
+}
+
 // which tells dead letters of one id apart.
 type which struct {
 	Consumer *string `placeholder:"NAME" help:"Of several, the one of this consumer."`

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -97,35 +98,52 @@ func (c *runCmd) announce(p *Program, s gateway.Started) {
 }
 
 func (c *runCmd) tour(b *strings.Builder, p *Program, s gateway.Started) {
-	if s.HMACSecret != "" || s.AdminToken != "" {
-		fmt.Fprint(b, "\nSecrets made for this run; set them to have the same ones next time:\n")
-		if s.HMACSecret != "" {
-			fmt.Fprintf(b, "  HMAC_SECRET=%s\n", s.HMACSecret)
-		}
-		if s.AdminToken != "" {
-			fmt.Fprintf(b, "  ADMIN_TOKEN=%s\n", s.AdminToken)
-		}
-	}
-	secret, token := `"$HMAC_SECRET"`, "$ADMIN_TOKEN" //nolint:gosec // names of variables, for a shell
-	if s.HMACSecret != "" {
-		secret = s.HMACSecret
-	}
-	if s.AdminToken != "" {
-		token = s.AdminToken
-	}
-	program, storeURL := name, ""
+	var exports, made, given []string
+	program := name
 	if len(p.Args) > 0 {
-		program = quoted(p.Args[0])
+		if dir := filepath.Dir(p.Args[0]); filepath.Base(p.Args[0]) != name {
+			program = quoted(p.Args[0])
+		} else if strings.ContainsRune(p.Args[0], filepath.Separator) {
+			exports = append(exports, searchPath(dir))
+		}
+	}
+	for _, secret := range []struct{ name, made string }{{"HMAC_SECRET", s.HMACSecret}, {"ADMIN_TOKEN", s.AdminToken}} {
+		if secret.made == "" {
+			given = append(given, secret.name)
+			continue
+		}
+		made = append(made, secret.name)
+		exports = append(exports, secret.name+"="+secret.made)
 	}
 	if c.StoreURL != defaultStoreURL {
-		storeURL = "STORE_URL=" + quoted(c.StoreURL) + " "
+		exports = append(exports, "STORE_URL="+quoted(c.StoreURL))
 	}
-	fmt.Fprintf(b, `
-To try it, in a second terminal:
-  send the samples:     HMAC_SECRET=%s %s send examples/couriers/samples.ndjson --url %s
-  see a shipment:       curl -H "Authorization: Bearer %s" %s/v1/shipments/shp_456
-  see what went wrong:  %s%s dlq list
-`, secret, program, s.URL, token, s.URL, storeURL, program)
+	fmt.Fprint(b, "\nTo try it, in a second terminal, in this folder:\n")
+	if len(exports) > 0 {
+		fmt.Fprintf(b, "  export %s\n", strings.Join(exports, " "))
+	}
+	fmt.Fprintf(b, `  %s send examples/couriers/samples.ndjson --url %s
+  curl -H "Authorization: Bearer $ADMIN_TOKEN" %s/v1/shipments/shp_456
+  %s dlq list
+`, program, s.URL, s.URL, program)
+	b.WriteByte('\n')
+	if len(given) > 0 {
+		fmt.Fprintf(b, "%s: as given to this run; export the same there.\n", strings.Join(given, " and "))
+	}
+	if len(made) > 0 {
+		fmt.Fprintf(b, "%s: made for this run; without a setting, the next run makes another.\n", strings.Join(made, " and "))
+	}
+}
+
+// searchPath puts the program's folder first, for a shell in this folder.
+func searchPath(dir string) string {
+	if !filepath.IsAbs(dir) && quoted(dir) == dir {
+		return fmt.Sprintf(`PATH="$PWD/%s:$PATH"`, dir)
+	}
+	if !filepath.IsAbs(dir) {
+		return `PATH="$PWD"/` + quoted(dir) + `:"$PATH"`
+	}
+	return `PATH=` + quoted(dir) + `:"$PATH"`
 }
 
 // quoted is a word for a shell.

@@ -10,10 +10,9 @@ import (
 type sendCmd struct {
 	output
 
-	Inputs      []string `arg:"" name:"input" help:"Files with a JSON object, a list or NDJSON; folders of *.json and *.ndjson; or - for standard input."`
+	Inputs      []string `arg:"" name:"input" help:"Files with a JSON object, a list or NDJSON; folders of *.json and *.ndjson (subfolders are not searched); or - for standard input."`
 	URL         string   `name:"url" default:"http://127.0.0.1:8080" setting:"GATEWAY_URL" help:"The gateway's address."`
 	HMACSecret  string   `name:"hmac-secret" placeholder:"SECRET" setting:"HMAC_SECRET" help:"Sign with this. Others can read flags: prefer the variable."`
-	KeyID       string   `name:"key-id" placeholder:"NAME" help:"Name the secret to the gateway. Default: it tries all that it has."`
 	Count       uint     `placeholder:"N" help:"Send this many events, the input over and over with ids of their own. Default: the input once."`
 	Rate        float64  `placeholder:"N" help:"Begin at most this many events per second."`
 	Concurrency uint     `placeholder:"N" help:"Requests at once. Default: 1, which keeps the order, or 16 if --count exceeds the input."`
@@ -42,9 +41,9 @@ func (c *sendCmd) Run(ctx context.Context, p *Program) error {
 		return usage("--count may be %d at most, --concurrency %d", maxSendCount, maxSendConcurrency)
 	}
 	_, err := send.Run(ctx, send.Config{
-		URL: c.URL, Secret: c.HMACSecret, KeyID: c.KeyID, Inputs: c.Inputs, Stdin: p.Stdin,
+		URL: c.URL, Secret: c.HMACSecret, Inputs: c.Inputs, Stdin: p.Stdin,
 		Count: int(c.Count), Rate: c.Rate, Concurrency: int(c.Concurrency),
-		Out: p.Stdout, Progress: send.IsTerminal(p.Stdout), JSON: c.JSON,
+		Out: p.Stdout, Notices: p.Stderr, Progress: send.IsTerminal(p.Stdout), JSON: c.JSON,
 	})
 	return err
 }

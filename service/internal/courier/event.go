@@ -112,9 +112,13 @@ type EventStatus struct {
 // DeadLetter says why the worker gave an event up, and what has been done about
 // it since.
 type DeadLetter struct {
-	ReasonCode     string    `json:"reasonCode"`
-	ReasonMessage  string    `json:"reasonMessage"`
-	ReviewStatus   string    `json:"reviewStatus"`
+	ReasonCode    string `json:"reasonCode"`
+	ReasonMessage string `json:"reasonMessage"`
+	// ReviewStatus is pending, reviewed, replayed or closed.
+	ReviewStatus string `json:"reviewStatus" doc:"pending, reviewed, replayed or closed"`
+	// Resolution is resolved (processed after all), discarded (given up), or empty
+	// while it is not closed.
+	Resolution     string    `json:"resolution" doc:"How it was closed: resolved (processed after all) or discarded (given up). Empty while it is not closed."`
 	AttemptHistory []Attempt `json:"attemptHistory"`
 }
 

@@ -185,6 +185,7 @@ func (g *gateway) serve(ctx context.Context, listener net.Listener) error {
 	err = errors.Join(err, g.broker.Close())
 	stopDispatch()
 	running.Wait()
+	g.cfg.Logger.Info("gateway stopped")
 	return err
 }
 

@@ -20,7 +20,7 @@ type eventBody struct {
 	EventID        string       `json:"eventId" minLength:"1" maxLength:"256" doc:"The courier's own name for the event." example:"evt_123"`
 	EventType      string       `json:"eventType" minLength:"1" maxLength:"128" example:"shipment.status.updated"`
 	OccurredAt     time.Time    `json:"occurredAt" doc:"When it happened, by the courier's clock (RFC 3339)." example:"2026-02-26T12:00:00Z"`
-	Source         string       `json:"source" minLength:"1" maxLength:"256" doc:"Who sends. The secret of the signature must belong to it." example:"courier-x"`
+	Source         string       `json:"source" minLength:"1" maxLength:"256" doc:"Who sends." example:"courier-x"`
 	IdempotencyKey string       `json:"idempotencyKey" minLength:"1" maxLength:"256" doc:"One key, one event: a repeat with the same body changes nothing, another body is refused." example:"courier-x:evt_123"`
 	Payload        eventPayload `json:"payload"`
 }
@@ -123,7 +123,7 @@ func signatureParameters() []*huma.Param {
 	return []*huma.Param{
 		{Name: courier.HeaderTimestamp, In: "header", Required: true, Schema: text, Description: "When the request was signed, in Unix seconds.", Example: "1772107200"},
 		{Name: courier.HeaderSignature, In: "header", Required: true, Schema: text, Description: "HMAC-SHA256 over \"<timestamp>.<raw body>\", hexadecimal or base64."},
-		{Name: courier.HeaderKeyID, In: "header", Schema: text, Description: "Which secret was used. Without it, all valid ones are tried."},
+		{Name: courier.HeaderKeyID, In: "header", Schema: text, Description: "Which secret was used, where there are several. This gateway has one, without a name: leave it out."},
 		{Name: "traceparent", In: "header", Schema: text, Description: "W3C trace context: its trace id becomes the event's."},
 	}
 }

@@ -57,7 +57,10 @@ func (r *Reads) Events(ctx context.Context, eventID, source string) ([]courier.E
 }
 
 func deadLetter(d eventing.DeadLetter) *courier.DeadLetter {
-	out := &courier.DeadLetter{ReasonCode: string(d.Reason), ReasonMessage: d.Message, ReviewStatus: string(d.Status), AttemptHistory: []courier.Attempt{}}
+	out := &courier.DeadLetter{
+		ReasonCode: string(d.Reason), ReasonMessage: d.Message, ReviewStatus: string(d.Status), Resolution: string(d.Resolution),
+		AttemptHistory: []courier.Attempt{},
+	}
 	for _, a := range d.History {
 		out.AttemptHistory = append(out.AttemptHistory, courier.Attempt{
 			Attempt: a.Attempt, Outcome: a.Outcome, ErrorCode: string(a.ErrorCode), ErrorMessage: a.ErrorMessage, At: a.At,

@@ -4,11 +4,15 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"net"
 	"net/http"
+	"net/url"
 	"strconv"
+	"syscall"
 	"time"
 
 	"github.com/waybill-go/waybill/service/internal/courier"
@@ -16,6 +20,7 @@ import (
 
 const (
 	requestTimeout = 30 * time.Second
+	dialTimeout    = 5 * time.Second
 	maxAnswer      = 64 << 10 // bytes of an answer that are read
 	firstPause     = 200 * time.Millisecond
 	longestPause   = 5 * time.Second
@@ -31,6 +36,8 @@ type result struct {
 	problem  string // empty: accepted
 	attempts int
 	latency  time.Duration // from the first try to the last answer
+	spent    bool          // all attempts, and trying again might still have helped
+	cut      bool          // the sending ended before there was a final answer
 }
 
 func (r result) accepted() bool { return r.status/100 == 2 }
@@ -39,14 +46,15 @@ type client struct {
 	http     *http.Client
 	target   string
 	secret   []byte
-	keyID    string
 	attempts int
 	wait     func(context.Context, time.Duration) error
+	notices  *notices
 }
 
 func newHTTPClient(connections int) *http.Client {
 	transport := &http.Transport{
 		Proxy:               http.ProxyFromEnvironment,
+		DialContext:         (&net.Dialer{Timeout: dialTimeout}).DialContext,
 		MaxIdleConnsPerHost: connections,
 		IdleConnTimeout:     time.Minute,
 		DisableCompression:  true,
@@ -67,12 +75,19 @@ func (c *client) send(ctx context.Context, it item) result {
 	for {
 		res.attempts++
 		retryAfter, again := c.post(ctx, &res)
-		if !again || res.attempts >= c.attempts || ctx.Err() != nil {
+		res.cut = again && ctx.Err() != nil
+		res.spent = again && !res.cut && res.attempts >= c.attempts
+		if !again || res.cut || res.spent {
 			break
 		}
+		c.notices.retry(res, c.attempts)
 		if c.wait(ctx, max(pause(res.attempts), retryAfter)) != nil {
+			res.cut = true
 			break
 		}
+	}
+	if res.accepted() {
+		c.notices.accepted()
 	}
 	res.latency = time.Since(start)
 	return res
@@ -100,12 +115,9 @@ func (c *client) post(ctx context.Context, res *result) (retryAfter time.Duratio
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set(courier.HeaderTimestamp, timestamp)
 	req.Header.Set(courier.HeaderSignature, signature)
-	if c.keyID != "" {
-		req.Header.Set(courier.HeaderKeyID, c.keyID)
-	}
 	answer, err := c.http.Do(req)
 	if err != nil {
-		res.problem = err.Error()
+		res.problem = cause(err)
 		return 0, true
 	}
 	defer answer.Body.Close()
@@ -121,6 +133,21 @@ func (c *client) post(ctx context.Context, res *result) (retryAfter time.Duratio
 		return parseRetryAfter(answer.Header.Get("Retry-After"), time.Now()), true
 	}
 	return 0, false
+}
+
+// cause says in a few words why there was no answer.
+func cause(err error) string {
+	var call *url.Error
+	var errno syscall.Errno
+	switch {
+	case errors.As(err, &errno):
+		return errno.Error()
+	case errors.As(err, &call) && call.Timeout():
+		return "timed out"
+	case call != nil:
+		return call.Err.Error()
+	}
+	return err.Error()
 }
 
 func decodeAnswer(status int, body []byte) (traceID, problem string) {

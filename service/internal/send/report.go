@@ -2,6 +2,7 @@ package send
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -28,9 +29,12 @@ const (
 
 // Summary counts what became of the events.
 type Summary struct {
-	// Events is how many were tried, Accepted how many of them got a 2xx.
+	// Events is how many were tried to the end, Accepted how many of them got a 2xx.
 	Events   int
 	Accepted int
+	// NotSent is how many were never tried, or not to a final answer, because the
+	// gateway did not answer or the context ended.
+	NotSent int
 	// Statuses counts the final answers by HTTP status; 0 stands for none.
 	Statuses map[int]int
 	// Retries is how many requests were made beyond one per event.
@@ -54,30 +58,42 @@ type report struct {
 	json     bool
 	bar      bool
 	total    int
+	gateway  string
 
 	start     time.Time
 	drawn     time.Time
 	summary   Summary
 	latencies []time.Duration
-	first     *result // the first that was not accepted
+	first     *result // the first that was refused
+	spent     *result // the first that used up its attempts
+	answered  int
 }
 
-func newReport(cfg Config) *report {
+func newReport(cfg Config, gateway string) *report {
 	return &report{
-		out: cfg.Out, json: cfg.JSON, total: cfg.Count,
+		out: cfg.Out, json: cfg.JSON, total: cfg.Count, gateway: gateway,
 		bar:   cfg.Progress && !cfg.JSON && cfg.Count > few,
 		start: time.Now(), summary: Summary{Statuses: map[int]int{}},
 	}
 }
 
 func (r *report) add(res result) {
+	r.summary.Retries += res.attempts - 1
+	if res.cut {
+		return
+	}
 	r.summary.Events++
 	r.summary.Statuses[res.status]++
-	r.summary.Retries += res.attempts - 1
 	r.latencies = append(r.latencies, res.latency)
-	if res.accepted() {
+	if !res.spent {
+		r.answered++
+	}
+	switch {
+	case res.accepted():
 		r.summary.Accepted++
-	} else if r.first == nil {
+	case res.spent && r.spent == nil:
+		r.spent = &res
+	case !res.spent && r.first == nil:
 		r.first = &res
 	}
 	switch refused := r.summary.Events - r.summary.Accepted; {
@@ -132,37 +148,57 @@ func (r *report) clear() {
 }
 
 // finish tells the summary, and returns it with an error for what was not
-// accepted.
-func (r *report) finish() (Summary, error) {
+// accepted; stopped is the context's, if it has ended.
+func (r *report) finish(stopped error) (Summary, error) {
 	s := &r.summary
+	s.NotSent = r.total - r.answered
 	s.Elapsed = time.Since(r.start)
 	slices.Sort(r.latencies)
 	s.P50, s.P99 = percentile(r.latencies, 50), percentile(r.latencies, 99)
 	if r.json {
 		r.encode(map[string]any{"summary": map[string]any{
-			"events": s.Events, "accepted": s.Accepted, "statuses": s.Statuses, "retries": s.Retries,
+			"events": s.Events, "accepted": s.Accepted, "notSent": s.NotSent, "statuses": s.Statuses, "retries": s.Retries,
 			"elapsedMs": milliseconds(s.Elapsed), "p50Ms": milliseconds(s.P50), "p99Ms": milliseconds(s.P99),
 		}})
 	} else {
 		r.clear()
 		r.printf("%s\n", s)
 	}
-	if r.first != nil {
-		return *s, fmt.Errorf("send: %d of %d events were not accepted; the first, %s (%s): %s",
-			s.Events-s.Accepted, s.Events, printable(r.first.id), printable(r.first.where), r.first.reason())
-	}
-	if r.writeErr != nil {
-		return *s, fmt.Errorf("send: the events were sent, but the report could not be written: %w", r.writeErr)
-	}
-	return *s, nil
+	return *s, r.failure(stopped)
 }
 
-func (r result) reason() string {
-	if r.status == 0 {
-		return fmt.Sprintf("no answer after %d attempts: %s", r.attempts, printable(r.problem))
+func (r *report) failure(stopped error) error {
+	s := &r.summary
+	var errs []error
+	switch {
+	case stopped != nil && s.NotSent > 0:
+		errs = append(errs, &interrupted{sent: r.answered, notSent: s.NotSent, cause: stopped})
+	case r.spent != nil:
+		errs = append(errs, fmt.Errorf("send: %s after %d attempts; %d of %d events were not sent. "+
+			"See that the gateway runs and that this is its address, then send again: what it has is not doubled",
+			r.spent.trouble(r.gateway), r.spent.attempts, s.NotSent, r.total))
 	}
-	return fmt.Sprintf("%d %s", r.status, printable(r.problem))
+	if r.first != nil {
+		errs = append(errs, fmt.Errorf("send: %d of %d events were not accepted; the first, %s (%s): %d %s",
+			r.answered-s.Accepted, r.answered, printable(r.first.id), printable(r.first.where), r.first.status, printable(r.first.problem)))
+	}
+	if len(errs) == 0 && r.writeErr != nil {
+		errs = append(errs, fmt.Errorf("send: the events were sent, but the report could not be written: %w", r.writeErr))
+	}
+	return errors.Join(errs...)
 }
+
+// interrupted says how far the sending came before its context ended.
+type interrupted struct {
+	sent, notSent int
+	cause         error
+}
+
+func (e *interrupted) Error() string {
+	return fmt.Sprintf("interrupted: %d sent, %d not sent; send again to go on: what the gateway has is not doubled", e.sent, e.notSent)
+}
+
+func (e *interrupted) Unwrap() error { return e.cause }
 
 // String is the summary in a line.
 func (s Summary) String() string {
@@ -176,6 +212,9 @@ func (s Summary) String() string {
 		case status/100 != 2:
 			fmt.Fprintf(&b, ", %d × %d %s", s.Statuses[status], status, http.StatusText(status))
 		}
+	}
+	if s.NotSent > 0 {
+		fmt.Fprintf(&b, "; %d not sent", s.NotSent)
 	}
 	if s.Retries > 0 {
 		fmt.Fprintf(&b, "; %d retries", s.Retries)

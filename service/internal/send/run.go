@@ -27,8 +27,6 @@ type Config struct {
 	URL string
 	// Secret signs every request. Required.
 	Secret string
-	// KeyID names the secret. Empty: the gateway tries all that it has.
-	KeyID string
 	// Inputs are files (a JSON object, an array of them, or NDJSON), folders (all
 	// their *.json and *.ndjson, by name), or "-" for Stdin. Required.
 	Inputs []string
@@ -45,10 +43,14 @@ type Config struct {
 	// input.
 	Concurrency int
 	// Attempts bounds the tries of an event that meets no answer, 429, 502, 503
-	// or 504. Default: 10, which takes half a minute.
+	// or 504. Once an event has used them up, no further one is sent. Default: 6,
+	// which a refused connection uses up within 7 seconds.
 	Attempts int
 	// Out gets what is to be told. Default: nothing is told.
 	Out io.Writer
+	// Notices gets, in text, what should not wait for the end or is no result: that
+	// there is no answer and what is done about it. Default: nothing is told.
+	Notices io.Writer
 	// Progress draws a bar on Out while many events are sent; see [IsTerminal].
 	Progress bool
 	// JSON tells by one JSON object per event and a last one with the summary.
@@ -60,9 +62,10 @@ type Config struct {
 // Run sends the events and tells about it. An event that is refused stops no
 // other. The error is for what was not accepted, and names the first: an input
 // that cannot be read (then nothing was sent), an answer other than 2xx, a
-// gateway that does not answer, or the context's end.
+// gateway that does not answer, or the context's end. After the last two it says
+// how many events were not sent.
 func Run(ctx context.Context, cfg Config) (Summary, error) {
-	target, err := target(cfg.URL)
+	address, err := target(cfg.URL)
 	if err != nil {
 		return Summary{}, err
 	}
@@ -74,42 +77,53 @@ func Run(ctx context.Context, cfg Config) (Summary, error) {
 		return Summary{}, err
 	}
 	cfg.complete(len(items))
-	client := &client{http: cfg.Client, target: target, secret: []byte(cfg.Secret), keyID: cfg.KeyID, attempts: cfg.Attempts, wait: wait}
+	gateway := address.Scheme + "://" + address.Host
+	report := newReport(cfg, gateway)
+	notices := &notices{w: cfg.Notices, gateway: gateway, bar: report.bar}
+	client := &client{
+		http: cfg.Client, target: address.String(), secret: []byte(cfg.Secret),
+		attempts: cfg.Attempts, wait: wait, notices: notices,
+	}
 	defer client.http.CloseIdleConnections()
 
-	report := newReport(cfg)
+	sending, giveUp := context.WithCancel(ctx)
+	defer giveUp()
 	jobs := make(chan item)
 	results := make(chan result)
 	var workers sync.WaitGroup
 	for range cfg.Concurrency {
 		workers.Go(func() {
 			for job := range jobs {
-				results <- client.send(ctx, job)
+				results <- client.send(sending, job)
 			}
 		})
 	}
 	go func() {
-		produce(ctx, items, cfg.Count, cfg.Rate, jobs)
+		produce(sending, items, cfg.Count, cfg.Rate, jobs)
 		close(jobs)
 		workers.Wait()
 		close(results)
 	}()
 	for res := range results {
 		report.add(res)
+		if res.spent {
+			giveUp() // the next event would fare no better, and take as long
+		}
 	}
-	summary, err := report.finish()
-	return summary, errors.Join(ctx.Err(), err)
+	summary, err := report.finish(ctx.Err())
+	notices.hint(summary)
+	return summary, err
 }
 
-func target(raw string) (string, error) {
+func target(raw string) (*url.URL, error) {
 	u, err := url.Parse(raw)
 	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" {
-		return "", fmt.Errorf("send: the gateway's URL %q must look like http://127.0.0.1:8080", raw)
+		return nil, fmt.Errorf("send: the gateway's URL %q must look like http://127.0.0.1:8080", raw)
 	}
 	if u.Path == "" || u.Path == "/" {
 		u.Path = intakePath
 	}
-	return u.String(), nil
+	return u, nil
 }
 
 func (cfg *Config) check() error {
@@ -141,10 +155,13 @@ func (cfg *Config) complete(events int) {
 	}
 	cfg.Concurrency = min(cfg.Concurrency, cfg.Count)
 	if cfg.Attempts == 0 {
-		cfg.Attempts = 10
+		cfg.Attempts = 6
 	}
 	if cfg.Out == nil {
 		cfg.Out = io.Discard
+	}
+	if cfg.Notices == nil {
+		cfg.Notices = io.Discard
 	}
 	if cfg.Client == nil {
 		cfg.Client = newHTTPClient(cfg.Concurrency)

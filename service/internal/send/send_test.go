@@ -89,7 +89,7 @@ func TestRunReadsEveryKindOfInput(t *testing.T) {
 	g := newGateway(t, nil)
 	var out bytes.Buffer
 	summary, err := Run(t.Context(), Config{
-		URL: g.URL, Secret: secret, KeyID: "k1", Out: &out,
+		URL: g.URL, Secret: secret, Out: &out,
 		Inputs: []string{dir, "-", filepath.Join(dir, "b.json")}, Stdin: strings.NewReader(`{"eventId":"in1"}{"eventId":"in2"}`),
 	})
 	if err != nil {
@@ -281,7 +281,7 @@ func (w *waits) wait(ctx context.Context, d time.Duration) error {
 
 func newClient(url string, attempts int) (*client, *waits) {
 	w := &waits{}
-	return &client{http: newHTTPClient(1), target: url + intakePath, secret: []byte(secret), attempts: attempts, wait: w.wait}, w
+	return &client{http: newHTTPClient(1), target: url + intakePath, secret: []byte(secret), attempts: attempts, wait: w.wait, notices: &notices{w: io.Discard}}, w
 }
 
 func TestSendTriesAgain(t *testing.T) {
@@ -320,11 +320,11 @@ func TestSendGivesUp(t *testing.T) {
 	_ = listener.Close() // nobody listens there now
 	c, w := newClient("http://"+address, 3)
 	res := c.send(t.Context(), newItem([]byte(`{}`), "x"))
-	if res.status != 0 || res.attempts != 3 || len(w.got) != 2 || !strings.Contains(res.problem, "refused") {
+	if res.status != 0 || res.attempts != 3 || !res.spent || len(w.got) != 2 || !strings.Contains(res.trouble("it"), "no answer from it (connection refused)") {
 		t.Errorf("got %+v after %v", res, w.got)
 	}
-	if !strings.Contains(res.reason(), "no answer after 3 attempts") {
-		t.Errorf("reason %q", res.reason())
+	if res.problem != "connection refused" {
+		t.Errorf("problem %q", res.problem)
 	}
 }
 
