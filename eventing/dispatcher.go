@@ -154,9 +154,12 @@ type Dispatcher struct {
 	cfg    DispatcherConfig
 	leases *leaseholder
 
-	pass     sync.Mutex // one pass at a time
-	standby  bool       // another dispatcher holds all leases
-	inFlight *flights   // nil unless pub settles by completion
+	pass    sync.Mutex // one pass at a time
+	standby bool       // another dispatcher holds all leases
+	// taken are topics that took their message of a row while another of its topics did
+	// not: in the next pass they need not take it again.
+	taken    map[int64][]string
+	inFlight *flights // nil unless pub settles by completion
 }
 
 // NewDispatcher returns a dispatcher from store to pub. Events of a type that

@@ -201,3 +201,52 @@ func TestAReplayForAConsumerThatIsGoneHoldsNothing(t *testing.T) {
 		t.Errorf("got %+v, want the replay as a pending dead letter again", letters)
 	}
 }
+
+// twoTopics routes every type to two consumers with a topic each.
+type twoTopics struct{}
+
+func (twoTopics) Route(string) ([]eventing.Route, bool) {
+	return []eventing.Route{{Consumer: "billing", Topic: "up"}, {Consumer: "mail", Topic: "down"}}, true
+}
+
+func (twoTopics) Consumer(string) (eventing.Route, bool) { return eventing.Route{}, false }
+
+// While one topic takes nothing, the others do not get the same messages again and
+// again.
+func TestATopicThatIsDownDoesNotFloodTheOthers(t *testing.T) {
+	t.Parallel()
+	store := memstore.New()
+	outbox := eventing.NewOutbox(store, eventing.OutboxConfig{})
+	if err := outbox.InTx(t.Context(), func(tx *memstore.Tx) error {
+		return outbox.Append(t.Context(), tx, envelope("e1"), envelope("e2"))
+	}); err != nil {
+		t.Fatal(err)
+	}
+	got, down := map[string]int{}, true
+	d, err := eventing.NewDispatcher(store, publisherFunc(func(topic string, msgs ...*message.Message) error {
+		if topic == "down" && down {
+			return errors.New("this topic is down")
+		}
+		for _, m := range msgs {
+			got[topic+" "+m.UUID]++
+		}
+		return nil
+	}), twoTopics{}, eventing.DispatcherConfig{Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for pass := range 10 {
+		down = pass < 9
+		if _, err := d.DispatchOnce(t.Context()); err != nil && !down {
+			t.Fatal(err)
+		}
+	}
+	for _, m := range []string{"up e1", "up e2", "down e1", "down e2"} {
+		if got[m] != 1 {
+			t.Errorf("%s was published %d times, want once", m, got[m])
+		}
+	}
+	if s, err := store.Stats(t.Context()); err != nil || s.Outbox["sent"] != 2 {
+		t.Errorf("got %v, %v, want both sent", s.Outbox, err)
+	}
+}

@@ -3,6 +3,7 @@ package eventing
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -54,7 +55,8 @@ func (d *Dispatcher) publish(ctx context.Context, rows []OutboxRow) (int, error)
 // sending is a row on its way out.
 type sending struct {
 	row     OutboxRow
-	open    int // topics that have not taken it yet
+	open    int      // topics that have not taken it yet
+	taken   []string // those that have
 	ordered bool
 	err     error
 }
@@ -88,9 +90,13 @@ func (b *batch) add(row OutboxRow) (ReasonCode, error) {
 	if err != nil {
 		return ReasonEnvelopeMalformed, err
 	}
-	s := &sending{row: row, open: len(out), ordered: anyOrdered(routes)}
+	s := &sending{row: row, taken: b.d.taken[row.Seq], ordered: anyOrdered(routes)}
 	b.sendings = append(b.sendings, s)
 	for _, o := range out {
+		if slices.Contains(s.taken, o.topic) {
+			continue
+		}
+		s.open++
 		if b.topics[o.topic] == nil {
 			b.topicOrder = append(b.topicOrder, o.topic)
 		}
@@ -114,14 +120,25 @@ func (b *batch) orderedRoute(row OutboxRow) bool {
 	return anyOrdered(routes)
 }
 
+// sent returns the rows that are out, and remembers of the others what is.
 func (b *batch) sent() []OutboxRow {
 	rows := b.unrouted
+	b.d.taken = map[int64][]string{}
 	for _, s := range b.sendings {
-		if s.open == 0 {
+		switch {
+		case s.open == 0:
 			rows = append(rows, s.row)
+		case len(s.taken) > 0:
+			b.d.taken[s.row.Seq] = s.taken
 		}
 	}
 	return rows
+}
+
+// take records that a topic has the row's message.
+func (s *sending) take(topic string) {
+	s.open--
+	s.taken = append(s.taken, topic)
 }
 
 // send publishes to a broker that answers when it has the messages. Rows that it
@@ -190,7 +207,7 @@ func (s *suspect) stillFails(ctx context.Context, pub message.Publisher) bool {
 			return false
 		}
 		if err := pub.Publish(s.topic, s.msg); err == nil {
-			s.sending.open--
+			s.sending.take(s.topic)
 			return false
 		}
 	}
@@ -219,7 +236,7 @@ func (p *publication) halves(ctx context.Context, i, j int) {
 		p.passed += len(batch)
 		p.failing, p.since = 0, time.Time{}
 		for _, s := range sent {
-			s.open--
+			s.take(p.topic)
 		}
 		return
 	}
