@@ -1,0 +1,111 @@
+package ledger_test
+
+import (
+	"database/sql"
+	"errors"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/waybill-go/waybill/eventing"
+	"github.com/waybill-go/waybill/service/internal/courier"
+	"github.com/waybill-go/waybill/service/internal/ledger"
+	"github.com/waybill-go/waybill/service/internal/store"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const retention = 30 * 24 * time.Hour
+
+func open(t *testing.T) (*store.Store, *ledger.Ledger) {
+	t.Helper()
+	s, err := store.Open(t.Context(), "sqlite:"+filepath.Join(t.TempDir(), "waybill.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s, ledger.New(s, retention)
+}
+
+func event(now time.Time, trace string) courier.Event {
+	return courier.Event{
+		EventID: "evt_1", EventType: "parcel.scan", Source: "courier-x", IdempotencyKey: "courier-x:evt_1",
+		TraceID: trace, OccurredAt: now, ReceivedAt: now,
+	}
+}
+
+func receive(t *testing.T, s *store.Store, l *ledger.Ledger, e courier.Event, hash string) (trace string, fresh bool, err error) {
+	t.Helper()
+	err = s.Events.InTx(t.Context(), func(tx *sql.Tx) error {
+		var err error
+		trace, fresh, err = l.Receive(t.Context(), tx, e, "shp_1", hash)
+		return err
+	})
+	return trace, fresh, err
+}
+
+func exec(t *testing.T, s *store.Store, statement string, args ...any) {
+	t.Helper()
+	if err := s.Events.InTx(t.Context(), func(tx *sql.Tx) error {
+		_, err := tx.ExecContext(t.Context(), statement, args...)
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestARepeatIsTheFirst(t *testing.T) {
+	t.Parallel()
+	s, l := open(t)
+	now := time.Now()
+	if _, fresh, err := receive(t, s, l, event(now, "first"), "body"); err != nil || !fresh {
+		t.Fatal(fresh, err)
+	}
+	if trace, fresh, err := receive(t, s, l, event(now, "second"), "body"); err != nil || fresh || trace != "first" {
+		t.Errorf("got %s, %t, %v, want the first trace id", trace, fresh, err)
+	}
+	if _, _, err := receive(t, s, l, event(now, "third"), "another body"); !errors.Is(err, ledger.ErrConflict) {
+		t.Errorf("got %v, want a conflict", err)
+	}
+}
+
+// A row goes only when nothing remembers its event any more: were it forgotten earlier,
+// the same key would be accepted as new, and then dropped.
+func TestSweepKeepsWhatIsRemembered(t *testing.T) {
+	t.Parallel()
+	s, l := open(t)
+	now := time.Now()
+	e := event(now, "trace")
+	if _, _, err := receive(t, s, l, e, "body"); err != nil {
+		t.Fatal(err)
+	}
+	id := courier.EventID(e.Source, e.IdempotencyKey)
+	if err := s.Events.InTx(t.Context(), func(tx *sql.Tx) error {
+		return l.Conclude(t.Context(), tx, eventing.Conclusion{Envelope: eventing.Envelope{Header: eventing.Header{ID: id}}, State: eventing.StateDead, Attempts: 1}, now)
+	}); err != nil {
+		t.Fatal(err)
+	}
+	sweep := func(what string, at time.Time, want int64) {
+		t.Helper()
+		if n, err := l.Sweep(t.Context(), at, 10); err != nil || n != want {
+			t.Errorf("%s: %d rows went, %v, want %d", what, n, err, want)
+		}
+	}
+	later := now.Add(retention + time.Hour)
+	sweep("before its time", now, 0)
+	exec(t, s, `INSERT INTO dead_letter_events (event_id, event_type, payload, error) VALUES ($1, '', '', '')`, id)
+	exec(t, s, `INSERT INTO dead_letter_consumers (event_id, consumer_name, stage, reason_code, reason_message, attempt_count, attempt_history, status, resolution)
+		VALUES ($1, 'c', 'handle', 'R', '', 1, '[]', 'closed', 'discarded')`, id)
+	sweep("while its dead letter is kept, closed or not", later, 0)
+	exec(t, s, `DELETE FROM dead_letter_consumers`)
+	exec(t, s, `INSERT INTO processed_events (event_id, consumer_name) VALUES ($1, 'c')`, id)
+	sweep("while the inbox remembers it", later, 0)
+	exec(t, s, `DELETE FROM processed_events`)
+	sweep("when nothing does", later, 1)
+}
