@@ -28,6 +28,9 @@ func (c *Consumer) run(ctx context.Context, r Run, e Envelope) error {
 		}
 		err = c.fail(ctx, r, e, handlerErr.err)
 	}
+	if errors.Is(err, ErrLeaseLost) {
+		c.leases.doubt() // lest the handler run again under it
+	}
 	return err
 }
 

@@ -220,6 +220,9 @@ func (c *Consumer) receive(ctx context.Context, d Delivery, e Envelope) error {
 	}
 	decision, run, err := c.store.Arrive(ctx, d, lease, c.cfg.Now())
 	if err != nil {
+		if errors.Is(err, ErrLeaseLost) {
+			c.leases.doubt()
+		}
 		return err
 	}
 	if err := Fault(ctx, FaultArrived); err != nil {

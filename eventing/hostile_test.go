@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -249,4 +250,29 @@ func TestATopicThatIsDownDoesNotFloodTheOthers(t *testing.T) {
 	if s, err := store.Stats(t.Context()); err != nil || s.Outbox["sent"] != 2 {
 		t.Errorf("got %v, %v, want both sent", s.Outbox, err)
 	}
+}
+
+// A worker that was taken over from asks for its leases before it runs anything again:
+// not once more does its handler run.
+func TestALostLeaseDoesNotSpin(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store, runs := memstore.New(), 0
+		c := newConsumer(t, store, eventing.ConsumerConfig{
+			LeaseScope: "scope", Holder: "paused", LeaseTTL: time.Hour, Policy: eventing.Policy{Ordered: true},
+		}, func(ctx context.Context, _ eventing.Envelope) error {
+			runs++
+			later := time.Now().Add(2 * time.Hour) // by the clock of a successor
+			_, err := store.AcquireLeases(ctx, eventing.LeaseRequest{Scope: "scope", Holder: "successor", Now: later, Until: later.Add(time.Hour)})
+			return err
+		})
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+		defer cancel()
+		if err := c.Receive(ctx, messageOf(t, "e1")); err == nil {
+			t.Error("the event counts as concluded")
+		}
+		if runs != 1 {
+			t.Errorf("the handler ran %d times, want once", runs)
+		}
+	})
 }

@@ -140,14 +140,18 @@ func (c *Consumer) start(ctx context.Context, run Run, work *sync.WaitGroup) {
 	c.running[run.EventID] = struct{}{}
 	c.mu.Unlock()
 	work.Go(func() {
-		c.slots <- struct{}{}
 		defer func() {
-			<-c.slots
 			c.mu.Lock()
 			delete(c.running, run.EventID)
 			c.mu.Unlock()
 			c.nudge()
 		}()
+		select {
+		case c.slots <- struct{}{}:
+		case <-ctx.Done():
+			return // an unordered one's claim runs out
+		}
+		defer func() { <-c.slots }()
 		if err := c.rerun(ctx, run); err != nil && ctx.Err() == nil {
 			// Nothing was concluded: the next look finds the delivery as it is.
 			c.cfg.Logger.Warn("consumer: a redelivery was not concluded; it will be looked at again", "event_id", run.EventID, "error", err)
@@ -173,9 +177,6 @@ func (c *Consumer) rerun(ctx context.Context, run Run) error {
 		}
 		return err
 	})
-	if errors.Is(elsewhere, ErrLeaseLost) {
-		c.leases.doubt()
-	}
 	if errors.Is(elsewhere, ErrConflict) {
 		return c.store.Forget(ctx, run, c.cfg.Now())
 	}

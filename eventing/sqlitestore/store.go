@@ -106,14 +106,13 @@ var dialect = sqlstore.Dialect{
 	},
 }
 
-// broken recognises a constraint that fails at the commit, a transaction that an error
-// has rolled back, and one that somebody else has ended.
+// broken recognises a constraint that fails at the commit, and a transaction that
+// somebody else has ended.
 func broken(err error) bool {
 	var e *sqlite.Error
 	if errors.As(err, &e) {
 		const primary = 0xff // the rest is the extended code
-		code := e.Code() & primary
-		return code == sqlite3.SQLITE_CONSTRAINT || code == sqlite3.SQLITE_ERROR
+		return e.Code()&primary == sqlite3.SQLITE_CONSTRAINT
 	}
 	return errors.Is(err, sql.ErrTxDone)
 }

@@ -103,10 +103,11 @@ func (s *Store) removeDelivery(ctx context.Context, tx Tx, r eventing.Run) error
 }
 
 const resolve = `
-UPDATE dead_letter_consumers SET status = 'closed', resolution = 'resolved', updated_at = $3, expires_at = $4
+UPDATE dead_letter_consumers SET status = 'closed', resolution = 'resolved', updated_at = $3, expires_at = coalesce($4, expires_at)
 WHERE consumer_name = $1 AND event_id = $2 AND status <> 'closed'`
 
-// resolve closes an open dead letter: its event has been processed after all.
+// resolve closes an open dead letter: its event has been processed after all. Its
+// expiry stays as it is if until is zero.
 func (s *Store) resolve(ctx context.Context, tx Tx, r eventing.Run, now, until time.Time) error {
 	_, err := tx.Exec(ctx, s.sql(resolve), r.Consumer, r.EventID, s.time(now), s.time(until))
 	return err

@@ -103,15 +103,6 @@ func (s *Store) Forget(ctx context.Context, r eventing.Run, now time.Time) error
 		if _, err := tx.Exec(ctx, s.sql(deleteDelivery), r.Consumer, r.EventID); err != nil {
 			return err
 		}
-		return s.forgetDeadLetter(ctx, tx, r, now)
+		return s.resolve(ctx, tx, r, now, time.Time{})
 	})
-}
-
-const resolveAsItIs = `
-UPDATE dead_letter_consumers SET status = 'closed', resolution = 'resolved', updated_at = $3
-WHERE consumer_name = $1 AND event_id = $2 AND status <> 'closed'`
-
-func (s *Store) forgetDeadLetter(ctx context.Context, tx Tx, r eventing.Run, now time.Time) error {
-	_, err := tx.Exec(ctx, s.sql(resolveAsItIs), r.Consumer, r.EventID, s.time(now))
-	return err
 }
