@@ -48,7 +48,7 @@ func Undecodable(b []byte) (eventID string, payload []byte) { return wrapUndecod
 func IsUndecodable(eventID string) bool { return isSynthetic(eventID) }
 
 // ReplayRow is the outbox row that replays a dead letter: aimed at its
-// consumer, and told from earlier replays by its generation.
+// consumer, and told from earlier replays by its generation. Stores set Force.
 func ReplayRow(dl DeadLetter, generation int, now time.Time) OutboxRow {
 	key := ""
 	if e, err := DecodeEnvelope(dl.Payload); err == nil && !isSynthetic(dl.EventID) {

@@ -48,6 +48,10 @@ func EncodeEnvelope(e Envelope) ([]byte, error) {
 	if err := checkEnvelope(e); err != nil {
 		return nil, err
 	}
+	return encode(e)
+}
+
+func encode(e Envelope) ([]byte, error) {
 	var buf bytes.Buffer
 	enc := json.NewEncoder(&buf)
 	enc.SetEscapeHTML(false)
@@ -60,11 +64,28 @@ func EncodeEnvelope(e Envelope) ([]byte, error) {
 		return nil, &InvalidEventError{EventID: e.ID, Field: "payload", Problem: err.Error()}
 	}
 	b := bytes.TrimSuffix(buf.Bytes(), []byte{'\n'})
-	if len(b) > MaxEnvelopeBytes {
-		return nil, &InvalidEventError{EventID: e.ID, Field: "payload", Problem: fmt.Sprintf(
-			"the envelope has %d bytes, more than %d; store the large part elsewhere and send its address", len(b), MaxEnvelopeBytes)}
+	return b, checkSize(e, len(b))
+}
+
+func checkSize(e Envelope, n int) error {
+	if n > MaxEnvelopeBytes {
+		return &InvalidEventError{EventID: e.ID, Field: "payload", Problem: fmt.Sprintf(
+			"the envelope has %d bytes, more than %d; store the large part elsewhere and send its address", n, MaxEnvelopeBytes)}
 	}
-	return b, nil
+	return nil
+}
+
+// encodeDecoded is EncodeEnvelope for what DecodeEnvelope has returned, whose payload is JSON
+// and need not be looked at again.
+func encodeDecoded(e Envelope) ([]byte, error) {
+	payload := e.Payload
+	e.Payload = nil
+	b, err := encode(e)
+	if err != nil {
+		return nil, err
+	}
+	b = append(append(bytes.TrimSuffix(b, []byte("null}")), payload...), '}') // its field is the last
+	return b, checkSize(e, len(b))
 }
 
 // DecodeEnvelope reads one encoded envelope. The error is an

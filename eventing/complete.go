@@ -12,37 +12,87 @@ import (
 // not all concluded.
 type flights struct {
 	landed chan struct{} // a hint that settle would find something
+	use    func(partition, n int)
 
-	mu       sync.Mutex
-	rows     map[int64]*sending // by Seq
-	complete []OutboxRow
+	mu        sync.Mutex
+	rows      map[int64]*sending // by Seq
+	complete  []*sending
+	expedited []*sending // early, and their unordered consumers have concluded
 }
 
-func newFlights() *flights {
-	return &flights{landed: make(chan struct{}, 1), rows: map[int64]*sending{}}
+func newFlights(use func(partition, n int)) *flights {
+	return &flights{landed: make(chan struct{}, 1), use: use, rows: map[int64]*sending{}}
 }
 
-// seqs returns the rows in flight, and the partitions that have limit or more of
-// them.
-func (f *flights) seqs(limit int) (seqs []int64, full map[int]bool) {
+// seqs returns the rows in flight, by partition, how many they are, and how many more may
+// go before their turn, which do not count among the former.
+func (f *flights) seqs(batch int) (seqs map[int][]int64, n, early int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	full = map[int]bool{}
-	of := map[int]int{}
+	seqs = map[int][]int64{}
+	early = batch
 	for seq, s := range f.rows {
-		seqs = append(seqs, seq)
-		of[s.row.Partition]++
-		if of[s.row.Partition] >= limit {
-			full[s.row.Partition] = true
+		if s.early {
+			early = max(0, early-1)
+			continue
 		}
+		seqs[s.row.Partition] = append(seqs[s.row.Partition], seq)
+		n++
 	}
-	return seqs, full
+	return seqs, n, early
 }
 
+// has reports whether a row is in flight.
+func (f *flights) has(seq int64) bool {
+	if f == nil {
+		return false
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.rows[seq] != nil
+}
+
+// keys returns the ordering keys of what is in flight.
+func (f *flights) keys() map[string]bool {
+	keys := map[string]bool{}
+	if f == nil {
+		return keys
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, s := range f.rows {
+		keys[s.row.OrderingKey] = true
+	}
+	return keys
+}
+
+// rejoin returns the row that has gone out before its turn, which has come.
+func (f *flights) rejoin(seq int64) *sending {
+	if f == nil {
+		return nil
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	s := f.rows[seq]
+	if s != nil {
+		for _, o := range s.msgs {
+			s.taken = append(s.taken, o.topic)
+		}
+		s.early, s.msgs = false, nil
+	}
+	return s
+}
+
+// take begins a flight, or its second part. It ends with one call of land for each
+// message, and one more.
 func (f *flights) take(s *sending) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.rows[s.row.Seq] = s
+	s.open += len(s.msgs) + 1
+	if f.rows[s.row.Seq] == nil {
+		f.rows[s.row.Seq] = s
+		f.use(s.row.Partition, 1)
+	}
 }
 
 // land records that one message of a row is done. A row of which one message
@@ -54,13 +104,15 @@ func (f *flights) land(s *sending, err error) {
 	if err != nil {
 		s.err = err
 	}
-	if s.open > 0 {
+	switch {
+	case s.open > 0:
 		return
-	}
-	if s.err != nil {
-		delete(f.rows, s.row.Seq)
-	} else {
-		f.complete = append(f.complete, s.row)
+	case s.err != nil:
+		f.forget(s)
+	case s.early:
+		f.expedited = append(f.expedited, s)
+	default:
+		f.complete = append(f.complete, s)
 	}
 	select {
 	case f.landed <- struct{}{}:
@@ -68,25 +120,40 @@ func (f *flights) land(s *sending, err error) {
 	}
 }
 
+func (f *flights) forget(s *sending) {
+	if f.rows[s.row.Seq] == s {
+		delete(f.rows, s.row.Seq)
+		f.use(s.row.Partition, -1)
+	}
+}
+
 // launch hands the batch to an in-process broker.
-func (b *batch) launch(pub CompletionPublisher) (int, error) {
+func (b *batch) launch(ctx context.Context, pub CompletionPublisher) (int, error) {
+	f := b.w.d.inFlight
+	end := b.trace(ctx)
 	for _, s := range b.sendings {
-		b.d.inFlight.take(s)
+		f.take(s)
 	}
 	var broken error
-	for _, topic := range b.topicOrder {
-		byMessage := make(map[*message.Message]*sending, len(b.topics[topic]))
-		for i, m := range b.messages[topic] {
-			byMessage[m] = b.topics[topic][i]
+	unpublished := map[*message.Message]error{}
+	for _, t := range b.byTopic() {
+		byMessage := make(map[*message.Message]*sending, len(t.messages))
+		for i, m := range t.messages {
+			byMessage[m] = t.sendings[i]
 		}
-		done := func(m *message.Message, err error) { b.d.inFlight.land(byMessage[m], err) }
-		if err := pub.PublishWithCompletion(topic, done, b.messages[topic]...); err != nil {
-			broken = fmt.Errorf("publish to %s: %w", topic, err)
-			for _, s := range b.topics[topic] {
-				b.d.inFlight.land(s, broken)
+		done := func(m *message.Message, err error) { f.land(byMessage[m], err) }
+		if err := pub.PublishWithCompletion(t.topic, done, t.messages...); err != nil {
+			broken = fmt.Errorf("publish to %s: %w", t.topic, err)
+			for i, s := range t.sendings {
+				f.land(s, broken)
+				unpublished[t.messages[i]] = broken
 			}
 		}
 	}
+	for _, s := range b.sendings {
+		f.land(s, nil)
+	}
+	end(unpublished)
 	if broken != nil {
 		return 0, broken
 	}
@@ -95,23 +162,45 @@ func (b *batch) launch(pub CompletionPublisher) (int, error) {
 
 // settleCompleted settles the rows whose consumers have concluded.
 func (d *Dispatcher) settleCompleted(ctx context.Context) (int, error) {
-	if d.inFlight == nil {
+	f := d.inFlight
+	if f == nil {
 		return 0, nil
 	}
-	f := d.inFlight
 	f.mu.Lock()
-	rows := f.complete
-	f.complete = nil
+	complete, expedited := f.complete, f.expedited
+	f.complete, f.expedited = nil, nil
 	f.mu.Unlock()
-	n, err := d.settle(ctx, rows)
+	n, err := d.settle(ctx, rowsOf(complete))
+	if err == nil {
+		f.done(complete, false)
+		complete = nil
+		err = d.mark(ctx, rowsOf(expedited))
+	}
+	if err == nil {
+		f.done(expedited, true)
+		return n, nil
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if err != nil {
-		f.complete = append(f.complete, rows...)
-		return n, err
+	f.complete, f.expedited = append(f.complete, complete...), append(f.expedited, expedited...)
+	return n, err
+}
+
+// done ends flights, but for those that have rejoined.
+func (f *flights) done(settled []*sending, early bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, s := range settled {
+		if s.early == early && s.open == 0 {
+			f.forget(s)
+		}
 	}
-	for _, r := range rows {
-		delete(f.rows, r.Seq)
+}
+
+func rowsOf(sendings []*sending) []OutboxRow {
+	rows := make([]OutboxRow, len(sendings))
+	for i, s := range sendings {
+		rows[i] = *s.row
 	}
-	return n, nil
+	return rows
 }

@@ -3,6 +3,7 @@ package eventing
 import (
 	"context"
 	"errors"
+	"fmt"
 	"runtime/debug"
 	"time"
 )
@@ -16,17 +17,31 @@ func (e *handlerError) Unwrap() error { return e.err }
 // run runs the handler on a delivery and concludes it. Its error means that
 // nothing has been concluded: the same delivery may be tried again from its
 // arrival.
-func (c *Consumer) run(ctx context.Context, r Run, e Envelope) error {
-	err := c.succeed(ctx, r, e)
+func (c *Consumer) run(ctx context.Context, r Run, e Envelope, leave func(error)) error {
+	if r.Force && c.cfg.Policy.RefuseForce {
+		return c.refuse(ctx, r)
+	}
+	began := time.Now()
+	ctx, end := c.trace(ctx, r, e)
+	err := c.succeed(ctx, r, e, began)
 	if errors.Is(err, ErrBrokenTx) {
 		err = &handlerError{err}
 	}
 	var handlerErr *handlerError
-	if errors.As(err, &handlerErr) {
+	switch {
+	case errors.As(err, &handlerErr):
 		if ctx.Err() != nil {
+			end(fmt.Errorf("%w: %w", ErrNoAttempt, handlerErr.err))
 			return ctx.Err() // we are stopping: whatever the handler met, it is not its attempt
 		}
-		err = c.fail(ctx, r, e, handlerErr.err)
+		end(handlerErr.err)
+		leave(handlerErr.err)
+		err = c.fail(ctx, r, e, handlerErr.err, time.Since(began))
+	case err == nil:
+		end(nil)
+		leave(nil)
+	default:
+		end(fmt.Errorf("%w: %w", ErrNoAttempt, err))
 	}
 	if errors.Is(err, ErrLeaseLost) {
 		c.leases.doubt() // lest the handler run again under it
@@ -34,15 +49,43 @@ func (c *Consumer) run(ctx context.Context, r Run, e Envelope) error {
 	return err
 }
 
-// succeed runs the handler and commits its success.
-func (c *Consumer) succeed(ctx context.Context, r Run, e Envelope) error {
+// refuse concludes a forced run without the handler: whatever waits for it goes on, and the
+// audit accounts for it.
+func (c *Consumer) refuse(ctx context.Context, r Run) error {
+	c.cfg.Logger.Warn("consumer: a forced run is refused, as the policy says", "event_id", r.EventID)
 	now := c.cfg.Now()
+	err := c.store.Succeed(ctx, Success{
+		Run: r, Now: now, InboxUntil: now.Add(c.cfg.Policy.InboxRetention), DeadLetterUntil: now.Add(c.cfg.Policy.DeadLetterRetention),
+	})
+	if err == nil && r.Found != StateNone {
+		c.nudge() // the next of the key may be waiting
+	}
+	return err
+}
+
+// trace begins the span of an attempt.
+func (c *Consumer) trace(ctx context.Context, r Run, e Envelope) (context.Context, EndSpan) {
+	if c.cfg.Tracer == nil {
+		return ctx, func(error) {}
+	}
+	a := TracedAttempt{Consumer: c.cfg.Name, Envelope: e, Attempt: r.Attempts + 1}
+	a.TraceParent, a.TraceState = TraceContext(ctx)
+	for _, failed := range r.History {
+		if failed.TraceParent != "" {
+			a.Failed = append(a.Failed, failed.TraceParent)
+		}
+	}
+	return c.cfg.Tracer.Attempt(ctx, a)
+}
+
+// succeed runs the handler and commits its success.
+func (c *Consumer) succeed(ctx context.Context, r Run, e Envelope, began time.Time) error {
+	now := c.cfg.Now()
+	conclusion := Conclusion{Consumer: c.cfg.Name, Envelope: e, State: StateNone, Attempts: r.Attempts + 1}
 	s := Success{
 		Run: r, Now: now, InboxUntil: now.Add(c.cfg.Policy.InboxRetention),
 		DeadLetterUntil: now.Add(c.cfg.Policy.DeadLetterRetention),
-		Finish: c.finisher(Conclusion{
-			Consumer: c.cfg.Name, Envelope: e, State: StateNone, Attempts: r.Attempts + 1,
-		}),
+		Finish:          c.finisher(conclusion),
 	}
 	if c.cfg.Transactional {
 		s.Effect = func(ctx context.Context, tx any) error { return c.call(contextWithTx(ctx, tx, c.store), e) }
@@ -52,40 +95,70 @@ func (c *Consumer) succeed(ctx context.Context, r Run, e Envelope) error {
 	if err := c.store.Succeed(ctx, s); err != nil {
 		return err
 	}
+	c.observer.Concluded(conclusion, time.Since(began))
 	if r.Found != StateNone {
 		c.nudge() // the next of the key may be waiting
 	}
 	return Fault(ctx, FaultConcluded)
 }
 
-// call runs the handler within its time, and turns a panic into an error.
-func (c *Consumer) call(ctx context.Context, e Envelope) (err error) {
-	ctx, cancel := context.WithTimeout(handlerContext(ctx, e), c.cfg.Policy.Timeout)
+// call runs the handler on one event.
+func (c *Consumer) call(ctx context.Context, e Envelope) error {
+	return c.guard(handlerContext(ctx, e), func(ctx context.Context) error { return c.handle(ctx, e) }, "event_id", e.ID)
+}
+
+// guard runs a handler within its time, and turns a panic into an error, which it logs with attrs.
+func (c *Consumer) guard(ctx context.Context, handle func(context.Context) error, attrs ...any) (err error) {
+	ctx, cancel := context.WithTimeout(ctx, c.cfg.Policy.Timeout)
 	defer cancel()
 	defer func() {
-		if v := recover(); v != nil {
-			err = &PanicError{Value: v, Stack: debug.Stack()}
-			c.cfg.Logger.Error("consumer: the handler panicked", "event_id", e.ID, "panic", v, "stack", string(debug.Stack()))
+		var panicked *PanicError
+		if errors.As(err, &panicked) {
+			c.cfg.Logger.With(attrs...).Error("consumer: the handler panicked", "panic", panicked.Value, "stack", string(panicked.Stack))
 		}
 		var crash *crashError
 		if err != nil && !errors.As(err, &crash) {
 			err = &handlerError{err}
 		}
 	}()
-	if err := c.handle(ctx, e); err != nil {
+	defer recovered(&err)
+	if err := handle(ctx); err != nil {
 		return err
 	}
 	return ctx.Err() // a handler that overran its time without noticing has failed too
 }
 
-// fail records a failure: as a retry, or as a dead letter.
-func (c *Consumer) fail(ctx context.Context, r Run, e Envelope, cause error) error {
+// recovered makes an error of a panic. To be deferred.
+func recovered(err *error) {
+	if v := recover(); v != nil {
+		*err = &PanicError{Value: v, Stack: debug.Stack()}
+	}
+}
+
+// fail records a failure: as a retry, or as the policy has it for events that are
+// exhausted.
+func (c *Consumer) fail(ctx context.Context, r Run, e Envelope, cause error, took time.Duration) error {
 	f := c.failure(r, cause)
-	conclusion := Conclusion{Consumer: c.cfg.Name, Envelope: e, State: f.State, Attempts: f.Attempts, Reason: f.Reason, Err: cause}
-	f.Finish = c.finisher(conclusion)
+	if c.cfg.Tracer != nil && f.Attempts > r.Attempts {
+		f.History[len(f.History)-1].TraceParent, _ = TraceContext(ctx)
+	}
+	conclusion := Conclusion{
+		Consumer: c.cfg.Name, Envelope: e, State: f.State, Attempts: f.Attempts, Snoozed: f.Attempts == r.Attempts, Reason: f.Reason, Err: cause,
+	}
+	if f.State == StateDead && !c.cfg.Policy.names(ActionDeadLetter) {
+		conclusion.State = StateNone
+	}
 	var elsewhere error // somebody else has concluded, or taken over: no use insisting
-	err := c.insist(ctx, "record the failure of "+e.ID, func(ctx context.Context) error {
-		err := c.store.Fail(ctx, f)
+	err := c.insist(ctx, "record the failure of "+e.ID, func(ctx context.Context) (err error) {
+		if f.State == StateDead {
+			var ended Conclusion
+			if ended, err = c.exhaust(ctx, f, conclusion); err == nil {
+				conclusion = ended
+			}
+		} else {
+			f.Finish = c.finisher(conclusion)
+			err = c.store.Fail(ctx, f)
+		}
 		if errors.Is(err, ErrConflict) || errors.Is(err, ErrLeaseLost) {
 			elsewhere = err
 			return nil
@@ -95,14 +168,28 @@ func (c *Consumer) fail(ctx context.Context, r Run, e Envelope, cause error) err
 	if err = errors.Join(err, elsewhere); err != nil {
 		return err
 	}
-	logger := c.cfg.Logger.With("event_id", e.ID, "event_type", e.Type, "attempt", f.Attempts, "reason", f.Reason, "error", cause)
-	if f.State == StateDead {
+	c.report(f, conclusion, took)
+	return Fault(ctx, FaultFailed)
+}
+
+// report tells of a failure that is recorded.
+func (c *Consumer) report(f Failure, conclusion Conclusion, took time.Duration) {
+	logger := c.cfg.Logger.With("event_id", f.EventID, "event_type", f.EventType, "attempt", f.Attempts, "reason", f.Reason, "error", conclusion.Err)
+	switch conclusion.State {
+	case StateDead:
 		logger.Error("consumer: the handler failed for good; the event is a dead letter now")
-	} else {
+	case StateRetrying:
 		logger.Warn("consumer: the handler failed; it will be tried again", "due_at", f.DueAt)
 		c.expect(f.DueAt)
+	default:
+		logger.Warn("consumer: the handler failed for good; what its policy says instead was done", "actions", c.cfg.Policy.OnExhausted)
+		c.nudge() // the next of the key may be waiting
 	}
-	return Fault(ctx, FaultFailed)
+	c.observer.Concluded(conclusion, took)
+	if f.State == StateDead && c.cfg.Policy.names(ActionAlert) {
+		logger.Error("consumer: ALERT: an event is exhausted")
+		c.observer.Alert(conclusion)
+	}
 }
 
 // failure decides what becomes of a failed run. It is a pure function of the
@@ -112,12 +199,11 @@ func (c *Consumer) failure(r Run, cause error) Failure {
 	p := c.cfg.Policy.Retry
 	f := Failure{
 		Run: r, Now: now, State: StateRetrying, Attempts: r.Attempts, History: r.History,
-		Stage: StageHandle, Reason: reasonOf(cause), Message: truncate(cause.Error()),
+		Stage: StageHandle, Reason: ReasonOf(cause), Message: truncate(cause.Error()),
 		DeadLetterUntil: now.Add(c.cfg.Policy.DeadLetterRetention),
 	}
-	var snooze *retryAfterError
-	if errors.As(cause, &snooze) && !IsPermanent(cause) {
-		f.DueAt = now.Add(snooze.after)
+	if after, snoozed := SnoozeOf(cause); snoozed {
+		f.DueAt = now.Add(after)
 		return f
 	}
 	f.Attempts++
@@ -154,14 +240,14 @@ func appendAttempt(history []Attempt, a Attempt) []Attempt {
 }
 
 // quarantine keeps bytes that do not decode as a dead letter.
-func (c *Consumer) quarantine(ctx context.Context, b []byte, generation int, outboxID string, cause error) error {
+func (c *Consumer) quarantine(ctx context.Context, b []byte, generation int, outboxSeq int64, cause error) error {
 	id, payload := wrapUndecodable(b)
 	now := c.cfg.Now()
 	message := truncate(cause.Error())
 	c.cfg.Logger.Error("consumer: the message does not decode and is now a dead letter", "event_id", id, "error", cause)
 	return c.insist(ctx, "quarantine "+id, func(ctx context.Context) error {
 		return c.store.Quarantine(ctx, Failure{
-			Run: Run{Delivery: Delivery{Consumer: c.cfg.Name, EventID: id, Generation: generation, OutboxID: outboxID, Payload: payload}},
+			Run: Run{Delivery: Delivery{Consumer: c.cfg.Name, EventID: id, Generation: generation, OutboxSeq: outboxSeq, Payload: payload}},
 			Now: now, State: StateDead, Attempts: 1,
 			History: []Attempt{{Attempt: 1, At: now.UTC(), Outcome: "failed", ErrorCode: ReasonEnvelopeMalformed, ErrorMessage: message}},
 			Stage:   StageDecode, Reason: ReasonEnvelopeMalformed, Message: message,
@@ -175,11 +261,7 @@ func (c *Consumer) finisher(conclusion Conclusion) func(context.Context, any) er
 		return nil
 	}
 	return func(ctx context.Context, tx any) (err error) {
-		defer func() {
-			if v := recover(); v != nil {
-				err = &PanicError{Value: v, Stack: debug.Stack()}
-			}
-		}()
+		defer recovered(&err)
 		return c.cfg.OnConclude(ctx, tx, conclusion)
 	}
 }

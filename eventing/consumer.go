@@ -28,12 +28,14 @@ type Conclusion struct {
 	Envelope Envelope
 	State    State // StateNone: processed; StateRetrying, StateDead
 	Attempts int   // the handler's runs so far, this one included unless snoozed
+	Snoozed  bool  // by [RetryAfter]: it was no attempt
 	Reason   ReasonCode
-	Err      error // of the handler; nil if processed
+	// Err is the handler's; nil if it succeeded. The event may be processed all the same: see
+	// [Policy.OnExhausted].
+	Err error
 }
 
-// Message returns the error's text, as bounded as it is in the store; "" if
-// processed.
+// Message returns the error's text, as bounded as it is in the store; "" without one.
 func (c Conclusion) Message() string {
 	if c.Err == nil {
 		return ""
@@ -50,16 +52,24 @@ type ConsumerConfig struct {
 	// processed, so its effect happens exactly once. Otherwise it runs before that
 	// transaction, at least once.
 	Transactional bool
+	// Batch is for [NewBatchConsumer].
+	Batch BatchPolicy
 	// Codec of the messages. Default: [EnvelopeCodec].
 	Codec Codec
 	// OnConclude runs in the transaction that concludes a run, after all else. An error
 	// rolls it back, and it is tried again. Default: none.
 	OnConclude func(ctx context.Context, tx any, c Conclusion) error
+	// Actions are the consumer's own, by the names that Policy.OnExhausted has for them.
+	Actions map[string]Action
+	// Observer is told what the consumer does. Default: nobody.
+	Observer *Observer
+	// Tracer makes the spans of attempts. Default: none.
+	Tracer Tracer
 	// LeaseScope of an ordered consumer's partitions. Default: its name. An in-process
-	// broker's consumers share [DispatchScope], so that a partition is dispatched
-	// where it is consumed.
+	// broker's consumers have [DispatchScope]: whatever the dispatcher of their process
+	// holds they hold, so that a partition is consumed where it is dispatched.
 	LeaseScope string
-	// LeaseTTL as in [DispatcherConfig]. Default: 5 s.
+	// LeaseTTL as in [DispatcherConfig]. Default: 4 s.
 	LeaseTTL time.Duration
 	// ShutdownGrace is how long a running handler may go on after its context's parent
 	// has ended. What has not been concluded by then is delivered again; it counts
@@ -82,10 +92,14 @@ type ConsumerConfig struct {
 // run, conclude; and again from the store, while a delivery is in trouble. It
 // is safe for concurrent use.
 type Consumer struct {
-	store  ConsumerStore
-	cfg    ConsumerConfig
-	handle HandlerFunc
-	leases *leaseholder // nil unless ordered
+	store   ConsumerStore
+	cfg     ConsumerConfig
+	handle  HandlerFunc
+	leases  *leaseholder // nil unless ordered
+	batches *batcher     // nil if events are handled one by one
+
+	breaker  *Breaker
+	observer Observer
 
 	slots   chan struct{} // runs at a time
 	nudged  chan struct{}
@@ -115,12 +129,21 @@ func NewConsumer(store ConsumerStore, handle HandlerFunc, cfg ConsumerConfig) (*
 	if err := cfg.Policy.Validate(); err != nil {
 		return nil, fmt.Errorf("consumer %s: %w", cfg.Name, err)
 	}
-	cfg.Policy = cfg.Policy.withDefaults()
+	if cfg.Batch != (BatchPolicy{}) {
+		return nil, fmt.Errorf("consumer %s: Batch is for handlers of batches (NewBatchConsumer, router.HandleBatchTx); this consumer handles events one by one", cfg.Name)
+	}
+	cfg.Policy = cfg.Policy.WithDefaults()
+	if err := cfg.checkActions(); err != nil {
+		return nil, fmt.Errorf("consumer %s: %w", cfg.Name, err)
+	}
+	if cfg.Policy.Guarantee == ExactlyOnce && !cfg.Transactional {
+		return nil, fmt.Errorf("consumer %s: %s needs a handler that runs in the transaction of the inbox; this one does not", cfg.Name, ExactlyOnce)
+	}
 	if cfg.Codec == nil {
 		cfg.Codec = EnvelopeCodec{}
 	}
 	if cfg.LeaseTTL == 0 {
-		cfg.LeaseTTL = 5 * time.Second
+		cfg.LeaseTTL = defaultLeaseTTL
 	}
 	if cfg.PollInterval == 0 {
 		cfg.PollInterval = 500 * time.Millisecond
@@ -141,12 +164,20 @@ func NewConsumer(store ConsumerStore, handle HandlerFunc, cfg ConsumerConfig) (*
 	c := &Consumer{
 		store: store, cfg: cfg, handle: handle,
 		slots: make(chan struct{}, cfg.Policy.Concurrency), nudged: make(chan struct{}, 1),
-		running: map[string]struct{}{},
+		running: map[string]struct{}{}, observer: cfg.Observer.complete(),
 	}
+	c.breaker = NewBreaker(cfg.Policy.Breaker, cfg.Now, func(s BreakerState) {
+		level := slog.LevelInfo
+		if s == BreakerOpen {
+			level = slog.LevelWarn
+		}
+		c.cfg.Logger.Log(context.Background(), level, "consumer: the circuit breaker changed its state", "state", s)
+		c.observer.Breaker(cfg.Name, s)
+	})
 	if cfg.Policy.Ordered {
 		c.leases = &leaseholder{
 			store: store, scope: or(cfg.LeaseScope, "consumer/"+cfg.Name), holder: or(cfg.Holder, processHolder()),
-			ttl: cfg.LeaseTTL, now: cfg.Now,
+			ttl: cfg.LeaseTTL, now: cfg.Now, follows: cfg.LeaseScope == DispatchScope, gained: c.nudge, observed: c.observer.Lease,
 		}
 	}
 	return c, nil
@@ -182,10 +213,10 @@ func (c *Consumer) Leases(ctx context.Context) ([]Lease, error) {
 // error only once ctx has ended. Then neither is recorded, and the broker will
 // deliver the message again.
 func (c *Consumer) Receive(ctx context.Context, m *message.Message) error {
-	if !addressedTo(m.Metadata, c.cfg.Name) {
+	if !AddressedTo(m.Metadata, c.cfg.Name) {
 		return nil
 	}
-	generation, outboxID, err := replayOf(m.Metadata)
+	from, err := originOf(m.Metadata)
 	var e Envelope
 	if err == nil {
 		e, err = c.cfg.Codec.Unmarshal(m)
@@ -195,54 +226,93 @@ func (c *Consumer) Receive(ctx context.Context, m *message.Message) error {
 		e.ID, key = id, "" // the replay of a dead letter that is known by this ID: its place in the order is lost
 	}
 	if err != nil {
-		return c.quarantine(ctx, m.Payload, generation, outboxID, err)
+		return c.quarantine(ctx, m.Payload, from.generation, from.outboxSeq, err)
 	}
-	payload, err := EncodeEnvelope(e)
+	payload, err := c.encode(e)
 	if err != nil {
-		return c.quarantine(ctx, m.Payload, generation, outboxID, err)
+		return c.quarantine(ctx, m.Payload, from.generation, from.outboxSeq, err)
 	}
 	d := Delivery{
-		Consumer: c.cfg.Name, EventID: e.ID, EventType: e.Type, Generation: generation, OutboxID: outboxID,
+		Consumer: c.cfg.Name, EventID: e.ID, EventType: e.Type, Generation: from.generation, Force: from.force, OutboxSeq: from.outboxSeq,
 		Payload: payload, Partition: PartitionOf(key, e.ID),
 	}
 	if c.cfg.Policy.Ordered {
 		d.OrderingKey = or(key, e.ID)
 	}
-	return c.insist(ctx, "receive "+e.ID, func(ctx context.Context) error { return c.receive(ctx, d, e) })
+	ctx = tracedAs(ctx, m.Metadata, e)
+	receive := c.receive
+	if c.batches != nil {
+		receive = c.batches.receiver()
+	}
+	return c.insist(ctx, "receive "+e.ID, func(ctx context.Context) error { return receive(ctx, d, e) })
 }
 
-// receive makes one try at a delivery. An error means that nothing is
-// concluded.
+// encode encodes what the codec has made of a message.
+func (c *Consumer) encode(e Envelope) ([]byte, error) {
+	if _, ours := c.cfg.Codec.(EnvelopeCodec); ours && !isSynthetic(e.ID) { // that ID is the metadata's
+		return encodeDecoded(e)
+	}
+	return EncodeEnvelope(e)
+}
+
+// receive makes one try at a delivery. An error means that nothing is concluded.
 func (c *Consumer) receive(ctx context.Context, d Delivery, e Envelope) error {
-	lease, err := c.leaseFor(ctx, d.Partition)
-	if err != nil {
+	run, undecided, err := c.arrive(ctx, d, e)
+	if err != nil || !undecided {
 		return err
 	}
-	decision, run, err := c.store.Arrive(ctx, d, lease, c.cfg.Now())
-	if err != nil {
-		if errors.Is(err, ErrLeaseLost) {
-			c.leases.doubt()
-		}
-		return err
-	}
-	if err := Fault(ctx, FaultArrived); err != nil {
-		return err
-	}
-	switch decision {
-	case DecideAck:
-		return nil
-	case DecidePark:
-		c.nudge()
-		return nil
-	}
-	run.Lease = lease
+	defer c.using(run.Lease)()
 	select {
 	case c.slots <- struct{}{}:
 	case <-ctx.Done():
 		return ctx.Err()
 	}
 	defer func() { <-c.slots }()
-	return c.run(ctx, run, e)
+	return c.attempt(ctx, run, e)
+}
+
+// arrive asks the store what to do about a delivery, and does all that is not for the
+// handler.
+func (c *Consumer) arrive(ctx context.Context, d Delivery, e Envelope) (run Run, undecided bool, err error) {
+	lease, err := c.leaseFor(ctx, d.Partition)
+	if err != nil {
+		return run, false, err
+	}
+	decision, run, err := c.store.Arrive(ctx, d, lease, c.cfg.Now())
+	if err != nil {
+		if errors.Is(err, ErrLeaseLost) {
+			c.leases.doubt()
+		}
+		return run, false, err
+	}
+	if err := Fault(ctx, FaultArrived); err != nil {
+		return run, false, err
+	}
+	switch decision {
+	case DecideAck:
+		c.observer.Duplicate(c.cfg.Name, e.Type)
+		return run, false, nil
+	case DecidePark:
+		c.observer.Parked(c.cfg.Name, e.Type)
+		c.nudge()
+		return run, false, nil
+	}
+	run.Lease = lease
+	return run, true, nil
+}
+
+// errBreakerOpen: the handler is not to be called; whoever waits for the breaker may try
+// again.
+var errBreakerOpen = errors.New("the circuit breaker is open")
+
+// attempt runs the handler on a delivery, in a slot, if the breaker lets it.
+func (c *Consumer) attempt(ctx context.Context, run Run, e Envelope) error {
+	leave := c.breaker.TryEnter()
+	if leave == nil {
+		return errBreakerOpen
+	}
+	defer leave(ErrNoAttempt)
+	return c.run(ctx, run, e, leave)
 }
 
 var errNoLease = errors.New("the partition is leased to another worker")
@@ -252,14 +322,25 @@ func (c *Consumer) leaseFor(ctx context.Context, partition int) (*Lease, error) 
 	if c.leases == nil {
 		return nil, nil //nolint:nilnil // unordered consumers need none
 	}
-	if err := c.leases.refresh(ctx); err != nil {
-		return nil, err
+	for range 2 {
+		if err := c.leases.refresh(ctx); err != nil {
+			return nil, err
+		}
+		if lease, ok := c.leases.lease(partition); ok {
+			return &lease, nil
+		}
+		c.leases.doubt() // it may be a new one
 	}
-	lease, ok := c.leases.lease(partition)
-	if !ok {
-		return nil, errNoLease
+	return nil, errNoLease
+}
+
+// using keeps a partition from being left to another worker while a delivery of it runs.
+func (c *Consumer) using(l *Lease) (done func()) {
+	if l == nil {
+		return func() {}
 	}
-	return &lease, nil
+	c.leases.use(l.Partition, 1)
+	return func() { c.leases.use(l.Partition, -1) }
 }
 
 // insist repeats what the store could not take, for as long as ctx lives. It
@@ -277,6 +358,11 @@ func (c *Consumer) insist(ctx context.Context, what string, try func(context.Con
 			return nil
 		case ctx.Err() != nil, errors.As(err, &crash):
 			return err
+		case errors.Is(err, errBreakerOpen):
+			if err := c.breaker.wait(ctx); err != nil {
+				return err
+			}
+			continue
 		}
 		pause := wait.NextBackOff()
 		c.cfg.Logger.Warn("consumer: will try again", "what", what, "error", err, "in", pause)

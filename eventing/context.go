@@ -1,6 +1,10 @@
 package eventing
 
-import "context"
+import (
+	"context"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+)
 
 type contextKey int
 
@@ -11,6 +15,7 @@ const (
 	faultKey
 	txKey
 	envelopeKey
+	spansKey // of a batch: the trace contexts of its events
 )
 
 // WithCorrelationID returns a context in which appended events carry the given
@@ -57,11 +62,20 @@ func TraceContext(ctx context.Context) (traceParent, traceState string) {
 func handlerContext(ctx context.Context, e Envelope) context.Context {
 	ctx = context.WithValue(ctx, envelopeKey, e)
 	ctx = WithCorrelationID(ctx, e.CorrelationID)
-	ctx = WithCausationID(ctx, e.ID)
-	if e.TraceParent != "" {
-		ctx = WithTraceContext(ctx, e.TraceParent, e.TraceState)
+	return WithCausationID(ctx, e.ID)
+}
+
+// tracedAs returns a context with the trace context that a message has, or else its event,
+// or else the worker.
+func tracedAs(ctx context.Context, m message.Metadata, e Envelope) context.Context {
+	parent, state := m.Get("traceparent"), m.Get("tracestate")
+	if parent == "" {
+		parent, state = e.TraceParent, e.TraceState
 	}
-	return ctx
+	if parent == "" {
+		return ctx
+	}
+	return WithTraceContext(ctx, parent, state)
 }
 
 // EnvelopeFromContext returns the event that the running handler was called

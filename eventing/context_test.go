@@ -3,6 +3,8 @@ package eventing
 import (
 	"context"
 	"testing"
+
+	"github.com/ThreeDotsLabs/watermill/message"
 )
 
 func TestContext(t *testing.T) {
@@ -29,15 +31,18 @@ func TestContext(t *testing.T) {
 		t.Error("outside of a consumer there is no event")
 	}
 	e := fullEnvelope()
-	ctx = handlerContext(ctx, e)
+	ctx = handlerContext(tracedAs(ctx, nil, e), e)
 	if parent, _ := TraceContext(ctx); CorrelationID(ctx) != e.CorrelationID || CausationID(ctx) != e.ID || parent != e.TraceParent {
 		t.Error("what a handler appends is caused by its event")
 	}
 	if got, ok := EnvelopeFromContext(ctx); !ok || got.ID != e.ID {
 		t.Error("a handler's context has its event")
 	}
+	if parent, _ := TraceContext(tracedAs(ctx, message.Metadata{"traceparent": "published"}, e)); parent != "published" {
+		t.Error("the message's comes before the envelope's")
+	}
 	e.TraceParent = ""
-	if parent, _ := TraceContext(handlerContext(WithTraceContext(context.Background(), "of the worker", ""), e)); parent != "of the worker" {
+	if parent, _ := TraceContext(tracedAs(WithTraceContext(context.Background(), "of the worker", ""), nil, e)); parent != "of the worker" {
 		t.Error("an event without a trace context leaves that of the worker")
 	}
 }

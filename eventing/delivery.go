@@ -24,13 +24,15 @@ type Delivery struct {
 	OrderingKey string // of an ordered consumer; never empty then. Else empty
 	Partition   int
 	Generation  int    // of the replay that brought it; 0: none
-	OutboxID    string // the row that settles by this delivery's completion; may be empty
+	Force       bool   // it runs although the inbox has the event, with a lower generation
+	OutboxSeq   int64  // of the row that settles by this delivery's completion; 0: none
 	Payload     []byte // the encoded envelope
 }
 
 // Found is what a store has about a delivery, read at one moment.
 type Found struct {
-	Processed bool // an inbox row exists
+	Processed       bool // an inbox row exists
+	InboxGeneration int  // of that row
 	// The delivery row; State is StateNone if there is none.
 	State         State
 	Generation    int
@@ -38,8 +40,9 @@ type Found struct {
 	PriorAttempts int // of them, those before the last replay
 	History       []Attempt
 	// The dead letter.
-	Discarded bool
-	Replayed  bool // its status is replayed
+	Discarded      bool
+	Replayed       bool // its status is replayed
+	DeadGeneration int  // 0 if there is none
 	// KeyBusy: another delivery of (consumer, ordering key) exists; Ahead: one
 	// with a lower position than this delivery's.
 	KeyBusy bool
@@ -60,8 +63,10 @@ const (
 // has about its delivery. A store calls it on what it read in one transaction.
 func Decide(d Delivery, f Found) Decision {
 	replay := d.Generation > 0
+	// A forced run goes past the inbox, unless it, or a later one, has been there already.
+	forced := d.Force && d.Generation > f.InboxGeneration && d.Generation >= f.DeadGeneration
 	switch {
-	case f.Processed, f.Discarded:
+	case f.Processed && !forced, f.Discarded:
 		return DecideAck
 	case f.State == StateRetrying, f.State == StateParked:
 		return DecideAck // redelivered from the store
@@ -141,26 +146,29 @@ type DueRequest struct {
 // [ErrLeaseLost].
 type ConsumerStore interface {
 	LeaseStore
+	BatchStore
 	// Arrive reads what it has about a delivery and decides by [Decide]. If that
 	// is to park, it stores the delivery as parked, behind all others of its
 	// consumer (a dead one that is replayed out of turn becomes parked where it
 	// is), in one transaction with the check of the lease. The found state,
-	// attempts and history come back in the Run; for a replay whose delivery has no
-	// row, those of the dead letter, as attempts before this replay.
+	// attempts and history come back in the Run; for a generation above 0 whose delivery
+	// has no row, those of the dead letter, as attempts before this replay.
 	Arrive(ctx context.Context, d Delivery, lease *Lease, now time.Time) (Decision, Run, error)
 	// Succeed concludes a successful run in one transaction: Effect; the lease; the
-	// inbox row; removal of the delivery row, which must be as it was found; an open
+	// inbox row, which a forced run may find with a lower generation and raises to its
+	// own; removal of the delivery row, which must be as it was found; an open
 	// dead letter of the delivery closed as resolved; Finish. It returns
-	// [ErrConflict], everything rolled back, if an inbox row exists already or the
+	// [ErrConflict], everything rolled back, if another inbox row exists already or the
 	// delivery row is not as it was found; and [ErrBrokenTx] if Effect returned nil but
 	// left a transaction that cannot commit. tx is the store's transaction type.
 	Succeed(ctx context.Context, s Success) error
-	// Fail records a failed run in one transaction: the lease; the delivery row
+	// Fail records a failed run in one transaction, which leaves an inbox row that a forced
+	// run has found as it is: the lease; the delivery row
 	// inserted or, if it is as it was found, updated; if dead, the dead letter
-	// opened or opened again (status pending), and the outbox row of OutboxID, if
+	// opened or opened again (status pending), and the outbox row of OutboxSeq, if
 	// it is sent, marked failed; else the expiry of an open dead letter of the
 	// delivery pushed out to DeadLetterUntil; Finish. It returns [ErrConflict] as
-	// Succeed does.
+	// Succeed does, and [ErrBrokenTx] if Finish left a transaction that cannot commit.
 	Fail(ctx context.Context, f Failure) error
 	// Quarantine opens a dead letter of stage decode for bytes that are no envelope,
 	// or, if it is replayed, opens it again, the attempts and the history going on; in
@@ -174,6 +182,7 @@ type ConsumerStore interface {
 	// position, if it is retrying and due, or parked.
 	Due(ctx context.Context, r DueRequest) ([]Run, error)
 	// Forget, only if an inbox row exists: removes the delivery row, and closes
-	// the dead letter as resolved.
+	// the dead letter as resolved; but neither of a forced run above the inbox row's
+	// generation.
 	Forget(ctx context.Context, r Run, now time.Time) error
 }

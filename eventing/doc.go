@@ -5,10 +5,10 @@
 //
 //   - append (event.go, codec.go, outbox.go): [Outbox.Append] completes and checks the
 //     event and inserts it in the caller's own transaction.
-//   - dispatch (dispatcher.go, adopt.go, route.go, publish.go, complete.go, lease.go): a
-//     [Dispatcher] claims rows of the partitions that it has leased, asks a routing table
-//     where they go, publishes them and settles them. Rows that somebody wrote by hand are
-//     adopted first.
+//   - dispatch (dispatcher.go, lease.go, pass.go, lookout.go, adopt.go, route.go,
+//     expedite.go, publish.go, settle.go, complete.go): a [Dispatcher] claims rows of the
+//     partitions that it has leased, asks a routing table where they go, publishes them and
+//     settles them. Rows that somebody wrote by hand are adopted first.
 //   - consume (consumer.go, delivery.go): a [Consumer] takes a message from the broker.
 //     [Decide] says what becomes of it: it runs, it is parked behind an earlier event of its
 //     key, or it has been dealt with already.

@@ -14,6 +14,8 @@ var (
 	ErrNotFound = errors.New("not found")
 	// ErrState: the dead letter's state does not allow this act.
 	ErrState = errors.New("not allowed in this state")
+	// ErrChanged: the dead letter has another generation than the caller has seen.
+	ErrChanged = errors.New("changed since it was looked at")
 	// ErrConflict is a store's answer to a conclusion whose delivery is no
 	// longer as it was when its run began: somebody else has concluded it.
 	// Nothing has been written.
@@ -26,6 +28,12 @@ var (
 	// ErrLeaseLost is a store's answer to a write under a lease that another
 	// holder has taken since. Nothing has been written.
 	ErrLeaseLost = errors.New("the lease was taken over")
+	// ErrSerialization: the database has rolled a transaction back because of others, by
+	// a deadlock or a serialization failure. Nothing has been written; do it again.
+	ErrSerialization = errors.New("the transaction collided with another and was rolled back")
+	// ErrUnavailable: the connection to the database broke, or could not be made. If
+	// that was at a commit, nobody knows whether it has happened.
+	ErrUnavailable = errors.New("the database cannot be reached")
 )
 
 // InvalidEventError says which field of an event is at fault.
@@ -138,8 +146,18 @@ type PanicError struct {
 
 func (e *PanicError) Error() string { return fmt.Sprintf("handler panicked: %v", e.Value) }
 
-// reasonOf names the kind of a handler's error.
-func reasonOf(err error) ReasonCode {
+// SnoozeOf returns for how long a handler's error snoozes its event: see [RetryAfter]. ok is
+// false if it does not.
+func SnoozeOf(err error) (after time.Duration, ok bool) {
+	var snooze *retryAfterError
+	if IsPermanent(err) || !errors.As(err, &snooze) {
+		return 0, false
+	}
+	return snooze.after, true
+}
+
+// ReasonOf names the kind of a handler's error.
+func ReasonOf(err error) ReasonCode {
 	var p *permanentError
 	var panicked *PanicError
 	var timeout interface{ Timeout() bool }

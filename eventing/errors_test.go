@@ -32,8 +32,8 @@ func TestErrorClasses(t *testing.T) {
 		{&net.DNSError{}, false, ReasonHandlerError},
 		{&PanicError{Value: "x"}, false, ReasonPanic},
 	} {
-		if IsPermanent(c.err) != c.permanent || reasonOf(c.err) != c.reason {
-			t.Errorf("%v: want permanent %v and %s, got %v and %s", c.err, c.permanent, c.reason, IsPermanent(c.err), reasonOf(c.err))
+		if IsPermanent(c.err) != c.permanent || ReasonOf(c.err) != c.reason {
+			t.Errorf("%v: want permanent %v and %s, got %v and %s", c.err, c.permanent, c.reason, IsPermanent(c.err), ReasonOf(c.err))
 		}
 	}
 	if Permanent(nil) != nil || PermanentWithReason("X", nil) != nil {

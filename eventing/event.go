@@ -50,7 +50,21 @@ type Header struct {
 	// DueAt delays the dispatch until then. Default: at once. It is a property
 	// of the outbox row, not of the envelope.
 	DueAt time.Time
+	// Lane is [Critical] for an event that consumers are to have before all that is
+	// waiting already. Ordered consumers get it in its turn all the same. Default: none.
+	// It is a property of the outbox row, too.
+	Lane Lane
 }
+
+// Lane is a way past other events.
+type Lane string
+
+// The lanes of an outbox row. Expedited is a critical one that its unordered consumers
+// have got, and its ordered ones have not: only stores and dispatchers need it.
+const (
+	Critical  Lane = "critical"
+	Expedited Lane = "expedited"
+)
 
 // Event is an event with its payload: what an application appends, and what a
 // handler gets.

@@ -88,7 +88,7 @@ func TestDecodePayload(t *testing.T) {
 	}
 	env.Payload = json.RawMessage(`{"Number":"many"}`)
 	_, err = DecodePayload[orderPlaced](env)
-	if !IsPermanent(err) || reasonOf(err) != ReasonPayloadMalformed {
+	if !IsPermanent(err) || ReasonOf(err) != ReasonPayloadMalformed {
 		t.Errorf("bytes that do not fit never will, got %v", err)
 	}
 }

@@ -13,6 +13,7 @@ const (
 	FaultAdopted         FaultPoint = "adopt: before commit"
 	FaultClaimed         FaultPoint = "dispatch: claimed, not published"
 	FaultPublished       FaultPoint = "dispatch: published, not settled"
+	FaultExpediting      FaultPoint = "expedite: before commit"
 	FaultSettling        FaultPoint = "settle: before commit"
 	FaultDispatchFailing FaultPoint = "dispatch failed: before commit"
 	FaultArrived         FaultPoint = "arrive: decided, not run"
@@ -24,6 +25,8 @@ const (
 	FaultFailed          FaultPoint = "fail: committed, not acked"
 	FaultClaimedDue      FaultPoint = "redeliver: claimed, not run"
 	FaultReplaying       FaultPoint = "replay: before commit"
+	FaultScheduling      FaultPoint = "schedule: before commit"
+	FaultForcing         FaultPoint = "force: before commit"
 	FaultDiscarding      FaultPoint = "discard: before commit"
 )
 

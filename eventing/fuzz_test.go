@@ -46,6 +46,15 @@ func FuzzDecodeEnvelope(f *testing.F) {
 			}
 			t.Fatalf("what was decoded encodes: %v", err)
 		}
+		spliced, err := encodeDecoded(e)
+		if err == nil {
+			var same bytes.Buffer
+			if err := json.Compact(&same, spliced); err != nil || !bytes.Equal(same.Bytes(), encoded) {
+				t.Fatalf("what was decoded is encoded as\n%s (%v), else as\n%s", spliced, err, encoded)
+			}
+		} else if len(b) < MaxEnvelopeBytes/8 {
+			t.Fatalf("what was decoded encodes: %v", err)
+		}
 		back, err := DecodeEnvelope(encoded)
 		if err != nil {
 			t.Fatalf("what was encoded decodes: %v", err)

@@ -57,8 +57,8 @@ func TestHostileMetadataIsADeadLetter(t *testing.T) {
 		"a generation beyond 32 bits":    {eventing.MetadataGeneration, "99999999999"},
 		"a negative generation":          {eventing.MetadataGeneration, "-1"},
 		"a generation that is no number": {eventing.MetadataGeneration, "x"},
-		"a NUL in the row's ID":          {eventing.MetadataOutboxID, "a\x00b"},
-		"a row's ID without end":         {eventing.MetadataOutboxID, strings.Repeat("a", 5000)},
+		"a row that is no number":        {eventing.MetadataOutboxSeq, "a\x00b"},
+		"a row beyond 64 bits":           {eventing.MetadataOutboxSeq, strings.Repeat("9", 5000)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -1,11 +1,11 @@
 package eventing
 
 import (
-	"fmt"
+	"bytes"
+	"reflect"
 	"strconv"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/ThreeDotsLabs/watermill/message"
 )
@@ -20,6 +20,76 @@ func setHeader(m message.Metadata, h Header) {
 	m.Set("occurred_at", h.OccurredAt.UTC().Format(time.RFC3339Nano))
 	m.Set("schema_version", strconv.Itoa(h.SchemaVersion))
 }
+
+// scanHeader returns what setHeader would write, without decoding the envelope, if it
+// is as EncodeEnvelope writes it and no value is escaped: text that is already there
+// need not be taken apart and put together again for every message. The payload is not
+// looked at: whoever consumes it does.
+func scanHeader(envelope []byte) (message.Metadata, bool) {
+	if len(envelope) > MaxEnvelopeBytes || len(envelope) == 0 || envelope[0] != '{' || envelope[len(envelope)-1] != '}' {
+		return nil, false
+	}
+	var names [16]string
+	var places [16]struct{ from, to int }
+	n, at := 0, 1
+	for i := range wireFields {
+		field := &wireFields[i]
+		rest := envelope[at:]
+		if !bytes.HasPrefix(rest, field.key) {
+			if field.required {
+				return nil, false
+			}
+			continue
+		}
+		value := rest[len(field.key):]
+		size := bytes.IndexByte(value, field.end)
+		if size < 0 || len(value) <= size+len(field.close) || value[size+len(field.close)-1] != ',' || bytes.IndexByte(value[:size], '\\') >= 0 {
+			return nil, false
+		}
+		switch {
+		case size > 0 && (field.end != ',' || len(bytes.Trim(value[:size], "0123456789")) == 0):
+			names[n], places[n].from, places[n].to = field.name, at+len(field.key), at+len(field.key)+size
+			n++
+		case field.required && field.name != "tenant_id" && field.name != "station_id":
+			return nil, false
+		}
+		at += len(field.key) + size + len(field.close)
+	}
+	if !bytes.HasPrefix(envelope[at:], payloadField) {
+		return nil, false
+	}
+	header := string(envelope[:at])
+	m := make(message.Metadata, n+1) // one more for who it is for
+	for i := range n {
+		m[names[i]] = header[places[i].from:places[i].to]
+	}
+	return m, true
+}
+
+var payloadField = []byte(`"payload":`)
+
+// wireField is a field of the header as EncodeEnvelope writes it.
+type wireField struct {
+	name     string
+	required bool
+	key      []byte // up to the value
+	end      byte   // of the value
+	close    string // what follows it
+}
+
+// wireFields are in the order of wireEnvelope.
+var wireFields = func() (fields []wireField) {
+	t := reflect.TypeFor[wireEnvelope]()
+	for i := range t.NumField() - 1 { // the last is the payload
+		name, options, _ := strings.Cut(t.Field(i).Tag.Get("json"), ",")
+		f := wireField{name: name, required: options == "", key: []byte(`"` + name + `":"`), end: '"', close: `",`}
+		if name == "schema_version" {
+			f.key, f.end, f.close = []byte(`"`+name+`":`), ',', `,`
+		}
+		fields = append(fields, f)
+	}
+	return fields
+}()
 
 // getHeader undoes setHeader.
 func getHeader(m message.Metadata, h *Header) error {
@@ -39,26 +109,35 @@ func getHeader(m message.Metadata, h *Header) error {
 	return nil
 }
 
-// replayOf reads what the library's own metadata says about a message. It came over
-// the broker like the rest, and is trusted no more.
-func replayOf(m message.Metadata) (generation int, outboxID string, err error) {
+// origin is what the library's own metadata says about a message.
+type origin struct {
+	generation int
+	force      bool
+	outboxSeq  int64
+}
+
+// originOf reads it. It came over the broker like the rest, and is trusted no more.
+func originOf(m message.Metadata) (o origin, err error) {
 	if v := m.Get(MetadataGeneration); v != "" {
 		n, err := strconv.ParseInt(v, 10, 32)
 		if err != nil || n < 0 {
-			return 0, "", &InvalidEventError{Field: MetadataGeneration, Problem: "of the metadata is not a number from 0 to 2147483647"}
+			return origin{}, &InvalidEventError{Field: MetadataGeneration, Problem: "of the metadata is not a number from 0 to 2147483647"}
 		}
-		generation = int(n)
+		o.generation = int(n)
 	}
-	outboxID = m.Get(MetadataOutboxID)
-	if !isOutboxID(outboxID) {
-		return 0, "", &InvalidEventError{Field: MetadataOutboxID, Problem: fmt.Sprintf("of the metadata is not a text of at most %d bytes", maxKeyBytes)}
+	if v := m.Get(MetadataForce); v != "" {
+		if v != "true" {
+			return origin{}, &InvalidEventError{Field: MetadataForce, Problem: `of the metadata is not "true"`}
+		}
+		o.force = true
 	}
-	return generation, outboxID, nil
-}
-
-// isOutboxID reports whether an outbox row's ID can travel with its message.
-func isOutboxID(id string) bool {
-	return len(id) <= maxKeyBytes && utf8.ValidString(id) && !strings.ContainsRune(id, 0)
+	if v := m.Get(MetadataOutboxSeq); v != "" {
+		o.outboxSeq, err = strconv.ParseInt(v, 10, 64)
+		if err != nil || o.outboxSeq < 1 {
+			return origin{}, &InvalidEventError{Field: MetadataOutboxSeq, Problem: "of the metadata is not a number of 64 bits from 1"}
+		}
+	}
+	return o, nil
 }
 
 type headerField struct {

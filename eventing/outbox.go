@@ -3,6 +3,7 @@ package eventing
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -22,6 +23,8 @@ type OutboxRow struct {
 	DueAt       time.Time // zero: at once
 	Consumer    string    // the only consumer that it is for; empty: all that are routed
 	Generation  int       // of a replay, from 1; 0 otherwise
+	Force       bool      // a replay that runs although its consumer has processed the event
+	Lane        Lane
 }
 
 // OutboxStore is what an [Outbox] needs of a store whose transactions are of
@@ -47,6 +50,8 @@ type OutboxConfig struct {
 	// their commits. Needed for ordered consumers unless the key's writers are
 	// serialised anyway, by a lock on the aggregate for example.
 	SerializeKeys bool
+	// Tracer makes the spans of appends. Default: none.
+	Tracer Tracer
 	// Now is the clock. Default: time.Now.
 	Now func() time.Time
 }
@@ -71,12 +76,22 @@ func NewOutbox[Tx any](store OutboxStore[Tx], cfg OutboxConfig) *Outbox[Tx] {
 // and checked first: an [*InvalidEventError] says which one is at fault, and
 // nothing has been written then. After any other error roll tx back.
 //
-// Dispatchers find the events within their poll interval; with [Outbox.InTx],
-// at once.
+// Dispatchers find the events at once where the store tells of them, as Postgres does, or
+// within their poll interval; with [Outbox.InTx], those of this process at once.
 func (o *Outbox[Tx]) Append(ctx context.Context, tx Tx, events ...Appendable) error {
 	if len(events) == 0 {
 		return nil
 	}
+	if o.cfg.Tracer == nil {
+		return o.append(ctx, tx, events)
+	}
+	ctx, end := o.cfg.Tracer.Append(ctx, len(events))
+	err := o.append(ctx, tx, events)
+	end(err)
+	return err
+}
+
+func (o *Outbox[Tx]) append(ctx context.Context, tx Tx, events []Appendable) error {
 	rows := make([]OutboxRow, len(events))
 	for i, e := range events {
 		row, err := o.row(ctx, e)
@@ -121,7 +136,10 @@ func (o *Outbox[Tx]) row(ctx context.Context, a Appendable) (OutboxRow, error) {
 		return OutboxRow{}, err
 	}
 	now := o.cfg.Now().UTC()
-	due := e.DueAt
+	due, lane := e.DueAt, e.Lane
+	if lane != "" && lane != Critical {
+		return OutboxRow{}, &InvalidEventError{EventID: e.ID, Field: "lane", Problem: fmt.Sprintf("is %q; there is only %q", lane, Critical)}
+	}
 	if e.ID == "" {
 		e.ID = newID(now)
 	}
@@ -140,7 +158,7 @@ func (o *Outbox[Tx]) row(ctx context.Context, a Appendable) (OutboxRow, error) {
 	key := e.OrderKey()
 	return OutboxRow{
 		ID: e.ID, EventID: e.ID, EventType: e.Type, Payload: payload, OrderingKey: key,
-		Partition: PartitionOf(key, e.ID), CreatedAt: now, DueAt: due,
+		Partition: PartitionOf(key, e.ID), CreatedAt: now, DueAt: due, Lane: lane,
 	}, nil
 }
 

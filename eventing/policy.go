@@ -63,7 +63,7 @@ const maxDelay = 10 * 365 * 24 * time.Hour
 // Horizon returns the longest time from a first attempt to the last one, the
 // handler's timeouts included.
 func (p Policy) Horizon() time.Duration {
-	p = p.withDefaults()
+	p = p.WithDefaults()
 	total := time.Duration(p.Retry.MaxAttempts) * p.Timeout
 	for attempt := 1; attempt < p.Retry.MaxAttempts && total < maxDelay; attempt++ {
 		total += p.Retry.Delay(attempt, 1)
@@ -84,6 +84,16 @@ func (p RetryPolicy) withDefaults() RetryPolicy {
 	return p
 }
 
+// Guarantee is how often an event has its effect.
+type Guarantee string
+
+// The guarantees. Neither loses an event that its broker keeps.
+const (
+	AtLeastOnce Guarantee = "at_least_once"
+	// ExactlyOnce: the effect and the inbox row are one transaction.
+	ExactlyOnce Guarantee = "exactly_once"
+)
+
 // Policy is how one consumer handles its events.
 type Policy struct {
 	// Ordered consumers handle the events of one ordering key one after the
@@ -95,8 +105,23 @@ type Policy struct {
 	Concurrency int
 	// Timeout bounds one run of the handler. Default: 30 s.
 	Timeout time.Duration
+	// Guarantee is what the consumer relies on: [ExactlyOnce] is refused where the handler
+	// does not run in the transaction of the inbox. Default: what the handler gives.
+	Guarantee Guarantee
 	// Retry says what happens after a failure.
 	Retry RetryPolicy
+	// Breaker pauses the consumer, in this process, while nothing succeeds. No attempt is
+	// burnt meanwhile, and nothing acked. Default: none.
+	Breaker BreakerPolicy
+	// OnExhausted names, in their order, the actions to take on an event whose attempts are spent or
+	// that no attempt can help: the built-in ones (see [ActionDeadLetter] and those after it), and those
+	// of the consumer's own in [ConsumerConfig]. Without [ActionDeadLetter] the event counts as
+	// processed once they have succeeded; if they fail, it is a dead letter all the same.
+	// Default: ActionDeadLetter alone.
+	OnExhausted []string
+	// RefuseForce: what this consumer has processed is not run again even if an operator
+	// forces it. The refusal is logged, and the event counts as processed, as it was.
+	RefuseForce bool
 	// InboxRetention is how long it is remembered that an event was processed:
 	// within it, a duplicate is recognised. It must be longer than the longest
 	// way through all retries. Default: 30 days.
@@ -106,13 +131,20 @@ type Policy struct {
 	DeadLetterRetention time.Duration
 }
 
-func (p Policy) withDefaults() Policy {
+// WithDefaults returns the policy with what it leaves out filled in.
+func (p Policy) WithDefaults() Policy {
 	p.Retry = p.Retry.withDefaults()
 	if p.Concurrency == 0 {
 		p.Concurrency = 8
 	}
 	if p.Timeout == 0 {
 		p.Timeout = 30 * time.Second
+	}
+	if len(p.OnExhausted) == 0 {
+		p.OnExhausted = []string{ActionDeadLetter}
+	}
+	if p.Breaker.OpenFor == 0 {
+		p.Breaker.OpenFor = defaultOpenFor
 	}
 	if p.InboxRetention == 0 {
 		p.InboxRetention = 30 * 24 * time.Hour
@@ -125,7 +157,8 @@ func (p Policy) withDefaults() Policy {
 
 // Validate checks a policy, its defaults filled in.
 func (p Policy) Validate() error {
-	p = p.withDefaults()
+	openFor := p.Breaker.OpenFor
+	p = p.WithDefaults()
 	r := p.Retry
 	var errs []error
 	check := func(ok bool, format string, args ...any) {
@@ -141,6 +174,12 @@ func (p Policy) Validate() error {
 	check(r.FirstExponent >= 0, "Retry.FirstExponent is %d; it must not be negative", r.FirstExponent)
 	check(r.Max >= 0, "Retry.Max is %v; it must not be negative", r.Max)
 	check(r.Jitter >= 0 && r.Jitter <= 1, "Retry.Jitter is %v; it must be from 0 to 1", r.Jitter)
+	check(p.Guarantee == "" || p.Guarantee == AtLeastOnce || p.Guarantee == ExactlyOnce, "Guarantee is %q; it must be %s or %s", p.Guarantee, AtLeastOnce, ExactlyOnce)
+	check(p.Breaker.Failures >= 0, "Breaker.Failures is %d; it must not be negative", p.Breaker.Failures)
+	check(p.Breaker.OpenFor >= 0, "Breaker.OpenFor is %v; it must not be negative", p.Breaker.OpenFor)
+	check(openFor <= 0 || p.Breaker.Failures != 0, "Breaker.OpenFor is %v, and Breaker.Failures 0: there would be no breaker; say after how many failures it opens", openFor)
+	check(!p.names(ActionFreeze) || p.Ordered && p.names(ActionDeadLetter),
+		"OnExhausted has %s, which needs Ordered and %s: what waits for a dead letter of its key is frozen", ActionFreeze, ActionDeadLetter)
 	check(p.InboxRetention > 0, "InboxRetention is %v; it must be positive", p.InboxRetention)
 	check(p.DeadLetterRetention > 0, "DeadLetterRetention is %v; it must be positive", p.DeadLetterRetention)
 	if len(errs) == 0 && p.InboxRetention < p.Horizon() {

@@ -1,6 +1,8 @@
 package eventing
 
 import (
+	"errors"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -73,6 +75,79 @@ func TestDelayProperties(t *testing.T) {
 	})
 }
 
+// The documents' formulas, in their own words, for any settings and every attempt.
+func TestDelayIsTheDocuments(t *testing.T) {
+	t.Parallel()
+	same := func(t *rapid.T, formula string, got time.Duration, want float64) {
+		if math.Abs(float64(got)-want) > 1 { // a nanosecond
+			t.Fatalf("%s: wait %v, want %v", formula, got, time.Duration(want))
+		}
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		initial := time.Duration(rapid.Int64Range(1, 5000).Draw(t, "initial, ms")) * time.Millisecond
+		random := rapid.Float64Range(0, 0.999999).Draw(t, "random")
+		attempts := rapid.IntRange(2, 12).Draw(t, "attempts")
+		multiplier := float64(rapid.IntRange(1, 4).Draw(t, "multiplier"))
+		jitterPercent := float64(rapid.IntRange(0, 100).Draw(t, "jitter, %"))
+		longest := time.Duration(rapid.Int64Range(1, 600).Draw(t, "max, s")) * time.Second
+
+		gateway := RetryPolicy{MaxAttempts: attempts, Base: initial, Multiplier: multiplier, Jitter: jitterPercent / 100}
+		framework := RetryPolicy{MaxAttempts: attempts, Base: initial, FirstExponent: 1, Max: longest, Jitter: 0.1, JitterBasis: JitterOfBase}
+		for attempt := 1; attempt < attempts; attempt++ {
+			delay := float64(initial)
+			for range attempt - 1 {
+				delay *= multiplier
+			}
+			same(t, "gateway", gateway.Delay(attempt, random), delay+random*jitterPercent/100*delay)
+
+			retryCount := attempt // of the retry that follows
+			delay = float64(initial) * float64(int(1)<<retryCount)
+			same(t, "framework", framework.Delay(attempt, random), min(delay+random*0.1*float64(initial), float64(longest)))
+		}
+	})
+}
+
+// The settings that the documents give, and the attempts and waits that follow.
+func TestDocumentedSettings(t *testing.T) {
+	t.Parallel()
+	framework := func(retries int, initial, longest time.Duration) RetryPolicy {
+		return RetryPolicy{MaxAttempts: retries + 1, Base: initial, FirstExponent: 1, Max: longest, Jitter: 0.1, JitterBasis: JitterOfBase}
+	}
+	for name, c := range map[string]struct {
+		policy RetryPolicy
+		waits  string  // without jitter
+		most   float64 // that jitter adds to the first
+	}{
+		"gateway":             {RetryPolicy{MaxAttempts: 5, Base: time.Second, Multiplier: 2, Jitter: 0.2}, "1s 2s 4s 8s", 0.2},
+		"audit log":           {framework(10, 100*time.Millisecond, time.Minute), "200ms 400ms 800ms 1.6s 3.2s 6.4s 12.8s 25.6s 51.2s 1m0s", 0.01},
+		"notification engine": {framework(5, time.Second, 5*time.Minute), "2s 4s 8s 16s 32s", 0.1},
+		"workflow engine":     {framework(3, 500*time.Millisecond, 10*time.Second), "1s 2s 4s", 0.05},
+		"fraud engine":        {framework(5, time.Second, 2*time.Minute), "2s 4s 8s 16s 32s", 0.1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := Policy{Retry: c.policy}
+			consumer := Consumer{cfg: ConsumerConfig{Policy: p.WithDefaults(), Now: time.Now, Random: func() float64 { return 0 }}}
+			var waits []string
+			r := Run{}
+			for {
+				f := consumer.failure(r, errors.New("busy"))
+				if f.State == StateDead {
+					break
+				}
+				waits = append(waits, f.DueAt.Sub(f.Now).String())
+				r.Attempts, r.History = f.Attempts, f.History
+			}
+			if got := strings.Join(waits, " "); got != c.waits || len(waits) != c.policy.MaxAttempts-1 {
+				t.Errorf("the waits between %d attempts are %s, want %s", c.policy.MaxAttempts, got, c.waits)
+			}
+			if got := (c.policy.Delay(1, 1) - c.policy.Delay(1, 0)).Seconds(); math.Abs(got-c.most) > 1e-9 {
+				t.Errorf("jitter adds up to %vs to the first, want %vs", got, c.most)
+			}
+		})
+	}
+}
+
 func TestHorizonCoversEveryWay(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -109,6 +184,10 @@ func TestPolicyValidate(t *testing.T) {
 		"Retry.Jitter":        {Retry: RetryPolicy{Jitter: 1.5}},
 		"InboxRetention":      {InboxRetention: -1},
 		"DeadLetterRetention": {DeadLetterRetention: -1},
+		"Guarantee":           {Guarantee: "twice"},
+		"Breaker.Failures":    {Breaker: BreakerPolicy{Failures: -1}},
+		"Breaker.OpenFor":     {Breaker: BreakerPolicy{OpenFor: -1}},
+		"freeze":              {OnExhausted: []string{ActionDeadLetter, ActionFreeze}},
 	} {
 		if err := p.Validate(); err == nil || !strings.Contains(err.Error(), field) {
 			t.Errorf("a bad %s is named, got %v", field, err)

@@ -2,6 +2,7 @@ package eventing
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"time"
@@ -26,6 +27,7 @@ func (p Pruned) most() int { return max(p.Outbox, p.Inbox, p.DeadLetters, p.Expi
 
 // PruneStore removes what has expired.
 type PruneStore interface {
+	LeaseStore
 	// Prune removes at most Limit rows of each table:
 	//   - outbox rows, sent or failed, that were settled before SentBefore;
 	//   - inbox rows past their expiry;
@@ -53,12 +55,19 @@ type PrunerConfig struct {
 	Now func() time.Time
 }
 
-// Pruner removes, in bounded batches, what has expired. Several may run at
-// once.
+// Pruner removes, in bounded batches, what has expired. Of several on one store, in
+// whatever process, one works at a time.
 type Pruner struct {
-	store PruneStore
-	cfg   PrunerConfig
+	store  PruneStore
+	cfg    PrunerConfig
+	holder string
 }
+
+// pruneScope has one partition. Its lease outlives a batch, however slow.
+const (
+	pruneScope    = "prune"
+	pruneLeaseTTL = time.Minute
+)
 
 // NewPruner returns a pruner of a store.
 func NewPruner(store PruneStore, cfg PrunerConfig) (*Pruner, error) {
@@ -80,7 +89,7 @@ func NewPruner(store PruneStore, cfg PrunerConfig) (*Pruner, error) {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	return &Pruner{store, cfg}, nil
+	return &Pruner{store, cfg, NewID()}, nil
 }
 
 // Run prunes until ctx ends. Errors are logged and tried again in the next
@@ -100,11 +109,22 @@ func (p *Pruner) Run(ctx context.Context) error {
 	}
 }
 
-// PruneOnce removes all that has expired, batch by batch.
-func (p *Pruner) PruneOnce(ctx context.Context) (Pruned, error) {
-	var total Pruned
+// PruneOnce removes all that has expired, batch by batch; nothing, if another pruner is
+// at it.
+func (p *Pruner) PruneOnce(ctx context.Context) (total Pruned, err error) {
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+		defer cancel()
+		err = errors.Join(err, p.store.ReleaseLeases(ctx, pruneScope, p.holder, nil))
+	}()
 	for {
 		now := p.cfg.Now()
+		table, err := p.store.AcquireLeases(ctx, LeaseRequest{
+			Scope: pruneScope, Holder: p.holder, Now: now, Until: now.Add(pruneLeaseTTL), Partitions: []int{0},
+		})
+		if err != nil || len(table.Held) == 0 {
+			return total, err
+		}
 		n, err := p.store.Prune(ctx, PruneRequest{Now: now, SentBefore: now.Add(-p.cfg.SentRetention), Limit: p.cfg.BatchSize})
 		total.Outbox += n.Outbox
 		total.Inbox += n.Inbox

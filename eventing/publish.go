@@ -1,6 +1,7 @@
 package eventing
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -9,13 +10,15 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 )
 
-// publish sends claimed rows and settles those that went out. It returns how
-// many rows it dealt with.
-func (d *Dispatcher) publish(ctx context.Context, rows []OutboxRow) (int, error) {
-	b := batch{d: d, topics: map[string][]*sending{}, messages: map[string][]*message.Message{}}
-	failed := 0
+// publish sends claimed rows and settles those that went out. It returns how many rows
+// it dealt with.
+func (w *worker) publish(ctx context.Context, rows []OutboxRow) (n int, err error) {
+	b := newBatch(w, len(rows))
+	w.stalled = false
+	var unfit []failure
 	held := map[string]bool{} // keys of which nothing more may go out
-	for _, row := range rows {
+	for i := range rows {
+		row := &rows[i]
 		if held[row.OrderingKey] {
 			continue
 		}
@@ -23,116 +26,186 @@ func (d *Dispatcher) publish(ctx context.Context, rows []OutboxRow) (int, error)
 		if err == nil {
 			continue
 		}
-		holdKey := row.Consumer == "" && row.OrderingKey != "" && b.orderedRoute(row) // a replay's consumer holds its key itself
-		if err := d.fail(ctx, row, reason, err, holdKey); err != nil {
-			return failed, err
+		f := newFailure(row, b.plan(row).ordered, reason, err)
+		unfit = append(unfit, f)
+		if f.holdKey {
+			held[row.OrderingKey] = true
 		}
-		failed++
-		held[row.OrderingKey] = holdKey
 	}
-	if cp, ok := d.pub.(CompletionPublisher); ok {
-		n, err := b.launch(cp)
-		settled, settleErr := d.settle(ctx, b.unrouted)
+	if cp, ok := w.d.pub.(CompletionPublisher); ok {
+		n, err := w.failAll(ctx, b.afterOthers(unfit))
+		if err != nil {
+			return n, err
+		}
+		launched, err := b.launch(ctx, cp)
+		unrouted, settleErr := w.d.settle(ctx, b.unrouted)
 		if err == nil {
 			err = settleErr
 		}
-		return failed + n + settled, err
+		return n + launched + unrouted, err
 	}
 	broken := b.send(ctx)
-	n, err := d.settle(ctx, b.sent())
+	out := b.sent()
+	w.taken = b.halfTaken()
+	if err := w.join(); err != nil {
+		return n, err
+	}
+	if len(out) == len(rows) { // all is well: nobody has to wait
+		w.settleLater(ctx, out)
+		return len(rows), nil
+	}
+	n, err = w.d.settle(ctx, out)
 	if err != nil {
-		return failed + n, err
+		return n, err
 	}
-	for _, s := range b.poison {
-		if err := d.fail(ctx, s.row, ReasonUnpublishable, s.err, s.ordered && s.row.Consumer == "" && s.row.OrderingKey != ""); err != nil {
-			return failed + n, err
-		}
-		failed++
-	}
-	return failed + n, broken
+	failed, err := w.failAll(ctx, append(b.afterOthers(unfit), b.poison...))
+	return n + failed, cmp.Or(err, broken)
 }
 
 // sending is a row on its way out.
 type sending struct {
-	row     OutboxRow
-	open    int      // topics that have not taken it yet
-	taken   []string // those that have
+	row     *OutboxRow
+	msgs    []outgoing
+	first   [1]outgoing // memory for msgs: most rows have one
+	open    int         // topics that have not taken it yet
+	taken   []string    // those that have
 	ordered bool
+	early   bool // before its turn: its ordered consumers have yet to get it
 	err     error
 }
 
 // batch is what one pass publishes.
 type batch struct {
-	d          *Dispatcher
+	w          *worker
+	expediting bool // only what goes to unordered consumers
+	plans      map[string]plan
 	sendings   []*sending
+	slab       []sending // memory for sendings
+	messages   *messageSlab
 	unrouted   []OutboxRow // of types that are known to go nowhere
-	topicOrder []string
-	topics     map[string][]*sending
-	messages   map[string][]*message.Message
-	poison     []*sending
+	suspects   []*suspect
+	poison     []failure
+	failing    time.Time // when the broker began to take nothing
+}
+
+// topicBatch is what goes to one topic.
+type topicBatch struct {
+	topic    string
+	sendings []*sending
+	messages []*message.Message
+}
+
+const slabSize = 64
+
+func newBatch(w *worker, rows int) *batch {
+	b := &batch{w: w, plans: map[string]plan{}, sendings: make([]*sending, 0, rows)}
+	if _, ok := w.d.pub.(BatchPublisher); ok {
+		b.messages = new(messageSlab)
+	}
+	return b
+}
+
+// plan returns the plan of a row's type, or of its consumer if it has one.
+func (b *batch) plan(row *OutboxRow) plan {
+	if row.Consumer != "" {
+		r, known := b.w.d.routes.Consumer(row.Consumer)
+		return newPlan([]Route{r}, known)
+	}
+	p, ok := b.plans[row.EventType]
+	if !ok {
+		p = newPlan(b.w.d.routes.Route(row.EventType))
+		b.plans[row.EventType] = p
+	}
+	return p
 }
 
 // add routes a row. The reason belongs to the error.
-func (b *batch) add(row OutboxRow) (ReasonCode, error) {
-	routes, routed := b.d.routes.Route(row.EventType)
-	if row.Consumer != "" {
-		r, known := b.d.routes.Consumer(row.Consumer)
-		routes, routed = []Route{r}, known
-	}
-	if !routed {
+func (b *batch) add(row *OutboxRow) (ReasonCode, error) {
+	p := b.plan(row)
+	if !p.routed {
 		return ReasonNoRoute, errNoRoute
 	}
-	if len(routes) == 0 {
-		b.unrouted = append(b.unrouted, row)
+	if len(p.targets) == 0 {
+		b.unrouted = append(b.unrouted, *row)
 		return "", nil
 	}
-	out, err := messages(row, routes, b.d.inFlight != nil)
-	if err != nil {
-		return ReasonEnvelopeMalformed, err
-	}
-	s := &sending{row: row, taken: b.d.taken[row.Seq], ordered: anyOrdered(routes)}
-	b.sendings = append(b.sendings, s)
-	for _, o := range out {
-		if slices.Contains(s.taken, o.topic) {
+	s := b.sending(row, p)
+	for i := range p.targets {
+		t := &p.targets[i]
+		topic := t.name(row.Partition)
+		switch {
+		case b.expediting && t.ordered, row.Lane == Expedited && !t.ordered, slices.Contains(s.taken, topic):
 			continue
 		}
-		s.open++
-		if b.topics[o.topic] == nil {
-			b.topicOrder = append(b.topicOrder, o.topic)
+		m, err := t.message(row, b.w.d.inFlight != nil, b.messages)
+		if err != nil {
+			return ReasonEnvelopeMalformed, err
 		}
-		b.topics[o.topic] = append(b.topics[o.topic], s)
-		b.messages[o.topic] = append(b.messages[o.topic], o.msg)
+		s.msgs = append(s.msgs, outgoing{topic, m})
 	}
+	if b.w.d.inFlight == nil {
+		s.open = len(s.msgs)
+	}
+	b.sendings = append(b.sendings, s)
 	return "", nil
 }
 
-func anyOrdered(routes []Route) bool {
-	for _, r := range routes {
-		if r.Ordered {
-			return true
+// byTopic returns what goes to each topic, in the order of the rows.
+func (b *batch) byTopic() []*topicBatch {
+	var topics []*topicBatch
+	known := map[string]*topicBatch{}
+	for _, s := range b.sendings {
+		for _, o := range s.msgs {
+			t := known[o.topic]
+			if t == nil {
+				t = &topicBatch{topic: o.topic}
+				known[o.topic] = t
+				topics = append(topics, t)
+			}
+			t.sendings = append(t.sendings, s)
+			t.messages = append(t.messages, o.msg)
 		}
 	}
-	return false
+	return topics
 }
 
-func (b *batch) orderedRoute(row OutboxRow) bool {
-	routes, _ := b.d.routes.Route(row.EventType)
-	return anyOrdered(routes)
+func (b *batch) sending(row *OutboxRow, p plan) *sending {
+	if s := b.w.d.inFlight.rejoin(row.Seq); s != nil {
+		return s
+	}
+	if len(b.slab) == 0 {
+		b.slab = make([]sending, slabSize)
+	}
+	s := &b.slab[0]
+	b.slab = b.slab[1:]
+	s.row, s.ordered, s.msgs = row, p.ordered, s.first[:0]
+	for _, taken := range [][]string{b.w.taken[row.Seq], b.w.expedited[row.Seq]} {
+		s.taken = append(s.taken, taken...)
+	}
+	return s
 }
 
-// sent returns the rows that are out, and remembers of the others what is.
+// sent returns the rows that are out.
 func (b *batch) sent() []OutboxRow {
-	rows := b.unrouted
-	b.d.taken = map[int64][]string{}
+	rows := make([]OutboxRow, 0, len(b.unrouted)+len(b.sendings))
+	rows = append(rows, b.unrouted...)
 	for _, s := range b.sendings {
-		switch {
-		case s.open == 0:
-			rows = append(rows, s.row)
-		case len(s.taken) > 0:
-			b.d.taken[s.row.Seq] = s.taken
+		if s.open == 0 {
+			rows = append(rows, *s.row)
 		}
 	}
 	return rows
+}
+
+// halfTaken returns, of the rows that are not all out, the topics that have them.
+func (b *batch) halfTaken() map[int64][]string {
+	half := map[int64][]string{}
+	for _, s := range b.sendings {
+		if s.open > 0 && len(s.taken) > 0 {
+			half[s.row.Seq] = s.taken
+		}
+	}
+	return half
 }
 
 // take records that a topic has the row's message.
@@ -144,136 +217,83 @@ func (s *sending) take(topic string) {
 // send publishes to a broker that answers when it has the messages. Rows that it
 // did not take stay pending, and no attempt is counted; the error says that it has
 // taken none at all. A message is poison if its error is permanent, or if it alone
-// fails while later ones of its topic pass.
-func (b *batch) send(ctx context.Context) error {
-	var suspects []*suspect
+// fails while later ones of its topic pass; for a while, if the error may be of the moment.
+func (b *batch) send(ctx context.Context) (broken error) {
+	end := b.trace(ctx)
 	passed := 0
-	for _, topic := range b.topicOrder {
-		p := publication{b: b, topic: topic, held: map[string]bool{}}
-		p.halves(ctx, 0, len(b.topics[topic]))
-		for _, s := range p.suspects {
-			s.alone = IsPermanent(s.err) || p.passed > s.passedBefore && s.stillFails(ctx, b.d.pub)
-		}
-		passed += p.passed
-		suspects = append(suspects, p.suspects...)
+	if !b.atOnce(ctx) {
+		passed, broken = b.topicByTopic(ctx)
 	}
-	var broken error
-	for _, s := range suspects {
-		switch {
-		case s.alone && s.sending.err == nil:
-			s.sending.err = s.err
-			b.poison = append(b.poison, s.sending)
-		case !s.alone && s.sending.open > 0:
-			broken = fmt.Errorf("publish to %s: %w", s.topic, s.err)
-		}
+	if b.w.d.cfg.Tracer != nil {
+		end(b.unpublished(ctx, broken))
 	}
 	if broken != nil && passed > 0 { // others need not wait for this topic
-		b.d.cfg.Logger.Warn("dispatcher: a topic does not take its messages; will try again", "error", broken)
+		b.w.stalled = true
+		b.w.d.cfg.Logger.Warn("dispatcher: a topic does not take its messages; will try again", "error", broken)
 		return nil
 	}
 	return broken
 }
 
-// publication is the part of a batch that goes to one topic.
-type publication struct {
-	b        *batch
-	topic    string
-	passed   int
-	suspects []*suspect
-	held     map[string]bool // ordering keys of which nothing more may go out
-	failing  int             // suspects since something last passed
-	since    time.Time       // the first failure of them
-	stopped  bool            // the broker takes nothing: a later try would overtake what was given up
-}
-
-// suspect is a message that failed alone.
-type suspect struct {
-	sending      *sending
-	topic        string
-	msg          *message.Message
-	err          error
-	passedBefore int
-	alone        bool // it fails, and others pass
-}
-
-// maxTries is how often a message that fails alone is tried before it counts as
-// unpublishable.
-const maxTries = 3
-
-// stillFails tries a suspect again, now that others are known to pass.
-func (s *suspect) stillFails(ctx context.Context, pub message.Publisher) bool {
-	for range maxTries - 1 {
-		if ctx.Err() != nil {
-			return false
+// topicByTopic publishes each topic on its own, and returns how many messages passed.
+func (b *batch) topicByTopic(ctx context.Context) (passed int, broken error) {
+	for _, t := range b.byTopic() {
+		p := publication{b: b, topicBatch: t, held: map[string]bool{}}
+		p.halves(ctx, 0, len(p.messages))
+		for _, s := range p.suspects {
+			s.alone = IsPermanent(s.err) ||
+				p.passed > s.passedBefore && s.stillFails(ctx, b.w.d.pub) && b.w.suspicions.lasting(s.sending.row.Seq, s.err)
 		}
-		if err := pub.Publish(s.topic, s.msg); err == nil {
-			s.sending.take(s.topic)
-			return false
+		passed += p.passed
+		b.suspects = append(b.suspects, p.suspects...)
+		if p.stopped && len(p.suspects) == 0 {
+			broken = fmt.Errorf("publish to %s: %w", t.topic, p.err)
+		}
+	}
+	for _, s := range b.suspects {
+		switch {
+		case s.alone && s.sending.err == nil:
+			s.sending.err = s.err
+			b.poison = append(b.poison, newFailure(s.sending.row, s.sending.ordered, ReasonUnpublishable, s.err))
+		case !s.alone && s.sending.open > 0:
+			broken = fmt.Errorf("publish to %s: %w", s.topic, s.err)
+		}
+	}
+	b.w.suspicions.forget(b.sendings)
+	return passed, broken
+}
+
+// atOnce publishes all topics in one go, if the publisher can. If that fails, each
+// topic is on its own, and for a while.
+func (b *batch) atOnce(ctx context.Context) bool {
+	pub, ok := b.w.d.pub.(BatchPublisher)
+	if !ok || time.Now().Before(b.w.apart) {
+		return false
+	}
+	topics := make([]string, 0, len(b.sendings))
+	msgs := make([]*message.Message, 0, len(b.sendings))
+	for _, s := range b.sendings {
+		for _, o := range s.msgs {
+			topics = append(topics, o.topic)
+			msgs = append(msgs, o.msg)
+		}
+	}
+	if err := pub.PublishBatch(ctx, topics, msgs); err != nil {
+		b.w.apart = time.Now().Add(apart)
+		b.w.d.cfg.Logger.Debug("dispatcher: a batch of several topics was not published at once; topic by topic now", "error", err)
+		return false
+	}
+	for _, s := range b.sendings {
+		s.open = 0
+		if b.expediting {
+			for _, o := range s.msgs {
+				s.taken = append(s.taken, o.topic)
+			}
 		}
 	}
 	return true
 }
 
-// halves publishes messages from i up to j, and if that fails, each half of
-// them.
-func (p *publication) halves(ctx context.Context, i, j int) {
-	sendings, msgs := p.b.topics[p.topic], p.b.messages[p.topic]
-	if i == j || p.stopped || ctx.Err() != nil {
-		return
-	}
-	batch, sent := msgs[i:j], sendings[i:j]
-	if len(p.held) > 0 {
-		batch, sent = p.withoutHeld(i, j)
-	}
-	if len(batch) == 0 {
-		return
-	}
-	for _, m := range batch {
-		m.SetContext(ctx)
-	}
-	err := p.b.d.pub.Publish(p.topic, batch...)
-	if err == nil {
-		p.passed += len(batch)
-		p.failing, p.since = 0, time.Time{}
-		for _, s := range sent {
-			s.take(p.topic)
-		}
-		return
-	}
-	if p.since.IsZero() {
-		p.since = time.Now()
-	}
-	if len(batch) == 1 {
-		p.failing++
-		p.suspects = append(p.suspects, &suspect{sending: sent[0], topic: p.topic, msg: batch[0], err: err, passedBefore: p.passed})
-		if key := sent[0].row.OrderingKey; sent[0].ordered && key != "" {
-			p.held[key] = true
-		}
-	}
-	if p.failing >= maxSuspects || time.Since(p.since) > maxProbing {
-		p.stopped = true // the rest stays pending
-	}
-	if len(batch) == 1 {
-		return
-	}
-	half := i + (j-i)/2
-	p.halves(ctx, i, half)
-	p.halves(ctx, half, j)
-}
-
-// A broker that takes nothing is asked so often, or for so long, in a pass. It has to
-// be asked more than once: the first messages in line may all be poison.
-const (
-	maxSuspects = 64
-	maxProbing  = 5 * time.Second
-)
-
-func (p *publication) withoutHeld(i, j int) (batch []*message.Message, sent []*sending) {
-	for k := i; k < j; k++ {
-		if s := p.b.topics[p.topic][k]; !p.held[s.row.OrderingKey] || !s.ordered {
-			batch = append(batch, p.b.messages[p.topic][k])
-			sent = append(sent, s)
-		}
-	}
-	return batch, sent
-}
+// apart is how long topics are on their own after they could not be published at once:
+// those that have taken their messages would get them twice in every pass.
+const apart = time.Second

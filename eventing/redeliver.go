@@ -43,9 +43,9 @@ func (c *Consumer) Run(ctx context.Context) error {
 	return nil
 }
 
-// release gives the leases back, unless they are the dispatcher's.
+// release gives the leases back.
 func (c *Consumer) release(ctx context.Context) {
-	if c.leases == nil || c.leases.scope == DispatchScope {
+	if c.leases == nil {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
@@ -59,7 +59,7 @@ func (c *Consumer) release(ctx context.Context) {
 // here, or a nudge.
 func (c *Consumer) await(ctx context.Context, pause time.Duration) {
 	c.mu.Lock()
-	if until := c.due.Sub(c.cfg.Now()); !c.due.IsZero() && until < pause {
+	if until := c.due.Sub(c.cfg.Now()); !c.due.IsZero() && until < pause && c.breaker.ready(1) > 0 {
 		pause = max(until, time.Millisecond)
 	}
 	c.mu.Unlock()
@@ -87,8 +87,8 @@ func (c *Consumer) redeliver(ctx context.Context, work *sync.WaitGroup) (int, er
 	c.mu.Lock()
 	free := cap(c.slots) - len(c.running)
 	c.mu.Unlock()
-	if free == 0 {
-		return 0, nil // whoever ends nudges
+	if free = c.breaker.ready(free); free == 0 {
+		return 0, nil // whoever ends nudges; the breaker opens to the next look
 	}
 	r, err := c.dueRequest(ctx, free)
 	if err != nil {
@@ -152,7 +152,12 @@ func (c *Consumer) start(ctx context.Context, run Run, work *sync.WaitGroup) {
 			return // an unordered one's claim runs out
 		}
 		defer func() { <-c.slots }()
-		if err := c.rerun(ctx, run); err != nil && ctx.Err() == nil {
+		defer c.using(run.Lease)()
+		err := c.rerun(ctx, run)
+		if errors.Is(err, errBreakerOpen) {
+			return // since a moment; an unordered one's claim runs out
+		}
+		if err != nil && ctx.Err() == nil {
 			// Nothing was concluded: the next look finds the delivery as it is.
 			c.cfg.Logger.Warn("consumer: a redelivery was not concluded; it will be looked at again", "event_id", run.EventID, "error", err)
 		}
@@ -163,15 +168,16 @@ func (c *Consumer) start(ctx context.Context, run Run, work *sync.WaitGroup) {
 func (c *Consumer) rerun(ctx context.Context, run Run) error {
 	e, err := decodeEnvelope(unwrapUndecodable(run.EventID, run.Payload), Header{ID: run.EventID, Type: run.EventType})
 	if err != nil {
-		return c.fail(ctx, run, e, permanent(ReasonEnvelopeMalformed, err))
+		return c.fail(ctx, run, e, permanent(ReasonEnvelopeMalformed, err), 0)
 	}
 	if isSynthetic(run.EventID) {
 		e.ID = run.EventID
 	}
+	ctx = tracedAs(ctx, nil, e)
 	var elsewhere error
 	err = c.insist(ctx, "redeliver "+e.ID, func(ctx context.Context) error {
-		err := c.run(ctx, run, e)
-		if errors.Is(err, ErrConflict) || errors.Is(err, ErrLeaseLost) {
+		err := c.attempt(ctx, run, e)
+		if errors.Is(err, ErrConflict) || errors.Is(err, ErrLeaseLost) || errors.Is(err, errBreakerOpen) {
 			elsewhere = err
 			return nil
 		}

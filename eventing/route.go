@@ -41,7 +41,8 @@ func PartitionTopic(topic string, partition int) string {
 const (
 	MetadataConsumers  = "waybill_consumers"  // comma-separated; absent: whoever reads the topic
 	MetadataGeneration = "waybill_generation" // of a replay
-	MetadataOutboxID   = "waybill_outbox_id"  // of the row, where the dispatcher settles by completion
+	MetadataForce      = "waybill_force"      // "true": of a forced replay; absent: of none
+	MetadataOutboxSeq  = "waybill_outbox_seq" // of the row, where the dispatcher settles by completion
 )
 
 // Codec turns envelopes into messages of a broker and back.
@@ -97,8 +98,59 @@ func (PayloadCodec) Unmarshal(m *message.Message) (Envelope, error) {
 }
 
 // decodeRow returns the envelope of a row that was adopted or appended.
-func decodeRow(r OutboxRow) (Envelope, error) {
+func decodeRow(r *OutboxRow) (Envelope, error) {
 	return decodeEnvelope(r.Payload, Header{ID: r.EventID, Type: r.EventType, OccurredAt: r.CreatedAt})
+}
+
+// plan is where the rows of an event type go: a message to each topic.
+type plan struct {
+	routed  bool
+	ordered bool // one of the consumers is
+	targets []target
+}
+
+// target is a topic, with those of its consumers that are to have the event.
+type target struct {
+	topic      string
+	ordered    bool
+	partitions *[Partitions]string // the topics of an ordered one's partitions
+	consumers  string
+	codec      Codec
+}
+
+func newPlan(routes []Route, routed bool) plan {
+	p := plan{routed: routed}
+next:
+	for _, r := range routes {
+		p.ordered = p.ordered || r.Ordered
+		for i := range p.targets {
+			if t := &p.targets[i]; t.topic == r.Topic && t.ordered == r.Ordered {
+				t.consumers += "," + r.Consumer
+				continue next
+			}
+		}
+		t := target{topic: r.Topic, ordered: r.Ordered, consumers: r.Consumer, codec: r.Codec}
+		if t.codec == nil {
+			t.codec = EnvelopeCodec{}
+		}
+		if t.ordered {
+			t.partitions = new([Partitions]string)
+		}
+		p.targets = append(p.targets, t)
+	}
+	return p
+}
+
+// name returns the topic for a row of a partition.
+func (t *target) name(partition int) string {
+	if !t.ordered {
+		return t.topic
+	}
+	name := &t.partitions[partition]
+	if *name == "" {
+		*name = PartitionTopic(t.topic, partition)
+	}
+	return *name
 }
 
 // outgoing is one message of a row, and the topic that it goes to.
@@ -107,57 +159,65 @@ type outgoing struct {
 	msg   *message.Message
 }
 
-// messages makes a message for each topic that the row's routes name.
-func messages(row OutboxRow, routes []Route, settleByCompletion bool) ([]outgoing, error) {
-	var out []outgoing
-	consumers := map[string][]string{}
-	codecs := map[string]Codec{}
-	var topics []string
-	for _, r := range routes {
-		topic := r.Topic
-		if r.Ordered {
-			topic = PartitionTopic(topic, row.Partition)
-		}
-		if consumers[topic] == nil {
-			topics = append(topics, topic)
-			codecs[topic] = r.Codec
-		}
-		consumers[topic] = append(consumers[topic], r.Consumer)
+// message makes the message of a row.
+func (t *target) message(row *OutboxRow, settleByCompletion bool, slab *messageSlab) (*message.Message, error) {
+	m, err := marshalRow(row, t.codec, slab)
+	if err != nil {
+		return nil, err
 	}
-	for _, topic := range topics {
-		m, err := marshalRow(row, codecs[topic])
-		if err != nil {
-			return nil, err
-		}
-		m.Metadata.Set(MetadataConsumers, strings.Join(consumers[topic], ","))
-		if row.Generation > 0 {
-			m.Metadata.Set(MetadataGeneration, strconv.Itoa(row.Generation))
-		}
-		if settleByCompletion && isOutboxID(row.ID) { // a person may have written any bytes
-			m.Metadata.Set(MetadataOutboxID, row.ID)
-		}
-		out = append(out, outgoing{topic, m})
+	m.Metadata[MetadataConsumers] = t.consumers
+	if row.Generation > 0 {
+		m.Metadata[MetadataGeneration] = strconv.Itoa(row.Generation)
 	}
-	return out, nil
+	if row.Force {
+		m.Metadata[MetadataForce] = "true"
+	}
+	if settleByCompletion {
+		m.Metadata[MetadataOutboxSeq] = strconv.FormatInt(row.Seq, 10)
+	}
+	return m, nil
 }
 
-func marshalRow(row OutboxRow, codec Codec) (*message.Message, error) {
+// messageSlab is memory for messages that nobody acks, of which some are needed.
+type messageSlab []message.Message
+
+// next makes a message; with no slab, one that can be acked.
+func (s *messageSlab) next(id string, payload []byte) *message.Message {
+	if s == nil {
+		return message.NewMessage(id, payload)
+	}
+	if len(*s) == 0 {
+		*s = make([]message.Message, slabSize)
+	}
+	m := &(*s)[0]
+	*s = (*s)[1:]
+	m.UUID, m.Payload = id, payload
+	return m
+}
+
+func marshalRow(row *OutboxRow, codec Codec, slab *messageSlab) (*message.Message, error) {
 	if isSynthetic(row.EventID) { // the replay of bytes that did not decode: perhaps the consumer has learnt to
 		m := message.NewMessage(row.EventID, unwrapUndecodable(row.EventID, row.Payload))
 		m.Metadata.Set("event_id", row.EventID)
 		return m, nil
 	}
+	if _, whole := codec.(EnvelopeCodec); whole {
+		if metadata, ok := scanHeader(row.Payload); ok && metadata["event_id"] == row.EventID {
+			m := slab.next(row.EventID, row.Payload)
+			m.Metadata = metadata
+			return m, nil
+		}
+	}
 	e, err := decodeRow(row)
 	if err != nil {
 		return nil, err
 	}
-	if codec == nil {
-		codec = EnvelopeCodec{}
-	}
 	return codec.Marshal(e)
 }
 
-func addressedTo(m message.Metadata, consumer string) bool {
+// AddressedTo reports whether a message is for a consumer. Of a topic that consumers share,
+// each gets all messages, also a replay for one of them; one that names nobody is for all.
+func AddressedTo(m message.Metadata, consumer string) bool {
 	list := m.Get(MetadataConsumers)
 	return list == "" || slices.Contains(strings.Split(list, ","), consumer)
 }

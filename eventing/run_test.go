@@ -187,12 +187,12 @@ func TestRunGivesLeasesBack(t *testing.T) {
 		<-time.After(time.Minute) // it renews for longer than a lease lives
 		request := func(scope string) int {
 			t.Helper()
-			leases, err := s.store.AcquireLeases(context.Background(),
+			table, err := s.store.AcquireLeases(context.Background(),
 				eventing.LeaseRequest{Scope: scope, Holder: "second", Now: time.Now(), Until: time.Now().Add(time.Second)})
 			if err != nil {
 				t.Fatal(err)
 			}
-			return len(leases)
+			return len(table.Held)
 		}
 		if n := request(eventing.DispatchScope) + request("consumer/billing"); n != 0 {
 			t.Errorf("who runs keeps its leases; another got %d", n)

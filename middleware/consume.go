@@ -3,6 +3,8 @@ package middleware
 import (
 	"context"
 	"errors"
+	"maps"
+	"slices"
 	"sync"
 
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -45,7 +47,7 @@ func (c *Consumption) Middleware(h message.HandlerFunc) message.HandlerFunc {
 		close(c.ready)
 	})
 	return func(m *message.Message) ([]*message.Message, error) {
-		return nil, c.Receive(m.Context(), m)
+		return nil, c.Receive(context.WithValue(m.Context(), receivedKey{}, m), m)
 	}
 }
 
@@ -59,10 +61,25 @@ func (c *Consumption) Run(ctx context.Context) error {
 	}
 }
 
+// receivedKey is that of the message of the broker in the handler's context.
+type receivedKey struct{}
+
+// message is the one for the handler, never the broker's own: whatever is done with it
+// concludes nothing. What is redelivered from the store is made into one again.
+func (c *Consumption) message(ctx context.Context, e eventing.Envelope) (*message.Message, error) {
+	received, ok := ctx.Value(receivedKey{}).(*message.Message)
+	if !ok || received.Metadata.Get("event_id") != e.ID || eventing.IsUndecodable(e.ID) {
+		return c.codec.Marshal(e)
+	}
+	m := message.NewMessage(received.UUID, slices.Clone(received.Payload))
+	m.Metadata = maps.Clone(received.Metadata)
+	return m, nil
+}
+
 var errProduced = errors.New("the handler returned messages to publish, which a crash could lose: append events to an outbox in its transaction")
 
 func (c *Consumption) handle(ctx context.Context, e eventing.Envelope) error {
-	m, err := c.codec.Marshal(e)
+	m, err := c.message(ctx, e)
 	if err != nil {
 		return eventing.PermanentWithReason(eventing.ReasonEnvelopeMalformed, err)
 	}

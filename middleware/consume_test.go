@@ -1,6 +1,7 @@
 package middleware_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"log/slog"
@@ -112,6 +113,35 @@ func TestConsumeOnAPlainRouter(t *testing.T) {
 	})
 }
 
+// What a handler does to its message concludes nothing, and the next attempt has it as it
+// came.
+func TestHandlersMessageIsItsOwn(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		attempts := 0
+		p := runPlain(t, eventing.ConsumerConfig{}, func(m *message.Message) ([]*message.Message, error) {
+			e, _ := eventing.EnvelopeFromContext(m.Context())
+			decoded, err := eventing.DecodeEnvelope(m.Payload)
+			if err != nil || !bytes.Equal(decoded.Payload, e.Payload) || m.UUID != e.ID || m.Metadata.Get("correlation_id") != "c" {
+				t.Errorf("attempt %d: the message is %s %v: %v", attempts, m.Payload, m.Metadata, err)
+			}
+			clear(m.Payload)
+			clear(m.Metadata)
+			if attempts++; attempts == 1 {
+				m.Ack()
+				return nil, errBusy
+			}
+			return nil, nil
+		})
+		defer p.stop()
+		p.publish("e1")
+		<-time.After(time.Minute)
+		if s, err := p.store.Stats(t.Context()); err != nil || s.Inbox != 1 || attempts != 2 {
+			t.Errorf("after %d attempts, the inbox has %d rows: %v", attempts, s.Inbox, err)
+		}
+	})
+}
+
 func TestConsumeRefusesProducedMessages(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -217,4 +247,41 @@ func TestConsumptionRunsWithoutHandler(t *testing.T) {
 	if err := c.Run(ctx); err != nil && !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
+}
+
+// The replay of bytes that did not decode is known by another ID than it has in them: at
+// every attempt.
+func TestHandlersMessageOfAReplay(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var seen []string
+		p := runPlain(t, eventing.ConsumerConfig{}, func(m *message.Message) ([]*message.Message, error) {
+			e, err := eventing.EnvelopeCodec{}.Unmarshal(m)
+			if err != nil {
+				return nil, err
+			}
+			if seen = append(seen, e.ID+" of "+m.Metadata.Get("tenant_id")); len(seen) == 1 {
+				return nil, errBusy
+			}
+			return nil, nil
+		})
+		defer p.stop()
+		const id = "undecodable-00112233445566778899aabbccddeeff"
+		m, err := eventing.EnvelopeCodec{}.Marshal(eventing.Envelope{
+			Header:  eventing.Header{ID: "e1", Type: "OrderPlaced", OccurredAt: time.Now(), CorrelationID: "c", SchemaVersion: 1, TenantID: "acme"},
+			Payload: []byte(`{}`),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		m.Metadata.Set("event_id", id)
+		m.Metadata.Set("tenant_id", "another")
+		if err := p.broker.Publish("orders", m); err != nil {
+			t.Fatal(err)
+		}
+		<-time.After(time.Minute)
+		if want := []string{id + " of acme", id + " of acme"}; !slices.Equal(seen, want) {
+			t.Errorf("the handler saw %q, want %q", seen, want)
+		}
+	})
 }

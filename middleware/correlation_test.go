@@ -2,6 +2,7 @@ package middleware_test
 
 import (
 	"context"
+	"strings"
 	"testing"
 
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -51,6 +52,24 @@ func TestCorrelationOfProducedMessages(t *testing.T) {
 	for i, want := range []string{"c", "its own"} {
 		if got := produced[i].Metadata.Get("correlation_id"); got != want {
 			t.Errorf("produced message %d has the correlation ID %q, want %q", i, got, want)
+		}
+	}
+}
+
+// Anybody may write metadata: what no event could carry would keep the handler from
+// appending.
+func TestCorrelationOfMetadataThatNoEventCanCarry(t *testing.T) {
+	t.Parallel()
+	for _, v := range []string{strings.Repeat("x", 256), "\xff", "a\x00"} {
+		_, err := call(middleware.Correlation, message.Metadata{"correlation_id": v, "event_id": v, "traceparent": v}, func(m *message.Message) ([]*message.Message, error) {
+			trace, _ := eventing.TraceContext(m.Context())
+			if eventing.CorrelationID(m.Context()) != "m1" || eventing.CausationID(m.Context()) != "m1" || trace != "" {
+				t.Errorf("%.10q is carried", v)
+			}
+			return nil, nil
+		})
+		if err != nil {
+			t.Error(err)
 		}
 	}
 }

@@ -10,4 +10,7 @@
 //
 // The router is also the dispatcher's routing table ([eventing.Routes]): an event
 // goes to the consumers that have a handler for its type.
+//
+// With [Config].Poison in the place of a store, consumers are storeless: [Handle] only, bounded
+// retries in the process, and then a poison topic.
 package router

@@ -11,7 +11,10 @@ import (
 // HandleOption adjusts the registration of a handler.
 type HandleOption func(*registration)
 
-type registration struct{ types []string }
+type registration struct {
+	types []string
+	batch *batchHandler // nil if the handler gets one event at a time
+}
 
 // On names the event types that the handler is for, instead of the one of its
 // payload type; "*" is all that the consumer has no other handler for.
@@ -26,8 +29,8 @@ func On(eventTypes ...string) HandleOption {
 // The event type is that of T, see [eventing.TypeOf]. A payload that does not
 // decode into T makes the event a dead letter.
 func HandleTx[Tx, T any](r *Router, consumer string, fn func(ctx context.Context, tx Tx, e eventing.Event[T]) error, opts ...HandleOption) error {
-	if _, ok := r.cfg.Store.(eventing.OutboxStore[Tx]); !ok {
-		return fmt.Errorf("router: handler of %s: the store %T has no transactions of type %v", consumer, r.cfg.Store, reflect.TypeFor[Tx]())
+	if err := hasTx[Tx](r, consumer); err != nil {
+		return err
 	}
 	return register[T](r, consumer, true, opts, func(ctx context.Context, e eventing.Event[T]) error {
 		tx, ok := eventing.TxFromContext[Tx](ctx)
@@ -36,6 +39,17 @@ func HandleTx[Tx, T any](r *Router, consumer string, fn func(ctx context.Context
 		}
 		return fn(ctx, tx, e)
 	})
+}
+
+// hasTx checks that the router's store has transactions of a handler's type.
+func hasTx[Tx any](r *Router, consumer string) error {
+	if r.storeless() {
+		return fmt.Errorf("router: handler of %s: HandleTx needs the transaction of a store, and the router has a poison topic instead: use Handle, or give the router a store", consumer)
+	}
+	if _, ok := r.cfg.Store.(eventing.OutboxStore[Tx]); !ok {
+		return fmt.Errorf("router: handler of %s: the store %T has no transactions of type %v", consumer, r.cfg.Store, reflect.TypeFor[Tx]())
+	}
+	return nil
 }
 
 // Handle registers a consumer's handler for events with payload T, as [HandleTx]
@@ -59,6 +73,9 @@ func register[T any](r *Router, name string, transactional bool, opts []HandleOp
 	if (len(c.handlers) > 0 || c.any != nil) && c.transactional != transactional {
 		return fmt.Errorf("router: consumer %s: its handlers must all be transactional, or none", name)
 	}
+	if (len(c.handlers) > 0 || c.any != nil) && (c.batches != nil) != (reg.batch != nil) {
+		return fmt.Errorf("router: consumer %s: its handlers must all be for batches, or none", name)
+	}
 	h := func(ctx context.Context, e eventing.Envelope) error {
 		typed, err := eventing.DecodePayload[T](e)
 		if err != nil {
@@ -70,6 +87,7 @@ func register[T any](r *Router, name string, transactional bool, opts []HandleOp
 		if err := c.add(t, h); err != nil {
 			return err
 		}
+		c.addBatch(t, reg.batch)
 	}
 	c.transactional = transactional
 	return nil

@@ -16,10 +16,11 @@ import (
 	"github.com/waybill-go/waybill/eventing"
 	"github.com/waybill-go/waybill/eventing/broker/inproc"
 	"github.com/waybill-go/waybill/eventing/memstore"
+	"github.com/waybill-go/waybill/internal/testserver"
 	"github.com/waybill-go/waybill/router"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m, goleak.Cleanup(testserver.Exit)) }
 
 // Payloads of these tests.
 type (
@@ -38,19 +39,19 @@ type node struct {
 	cut  atomic.Bool // off from the store's leases
 }
 
-func (n *node) AcquireLeases(ctx context.Context, r eventing.LeaseRequest) ([]eventing.Lease, error) {
+func (n *node) AcquireLeases(ctx context.Context, r eventing.LeaseRequest) (eventing.LeaseTable, error) {
 	if n.cut.Load() {
-		return nil, errors.New("the database is out of reach")
+		return eventing.LeaseTable{}, errors.New("the database is out of reach")
 	}
 	r.Holder = n.name
 	return n.Store.AcquireLeases(ctx, r)
 }
 
-func (n *node) ReleaseLeases(ctx context.Context, scope, _ string) error {
+func (n *node) ReleaseLeases(ctx context.Context, scope, _ string, partitions []int) error {
 	if n.cut.Load() {
 		return errors.New("the database is out of reach")
 	}
-	return n.Store.ReleaseLeases(ctx, scope, n.name)
+	return n.Store.ReleaseLeases(ctx, scope, n.name, partitions)
 }
 
 // process is a dispatcher and a router with a broker between them, all running in

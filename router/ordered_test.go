@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -20,7 +21,14 @@ import (
 // completions, and outlives those who use it.
 type remote struct {
 	message.Publisher
+	subscriber
+}
+
+// subscriber is the part of a broker that the router uses.
+type subscriber interface {
 	message.Subscriber
+	SubscribeConsumer(ctx context.Context, topic, consumer string, window int) (<-chan *message.Message, error)
+	SubscribePartition(ctx context.Context, topic, consumer string) (<-chan *message.Message, error)
 }
 
 func (remote) Close() error { return nil }
@@ -80,6 +88,33 @@ func TestOrder(t *testing.T) {
 		slices.SortStableFunc(got, func(a, b string) int { return int(a[0])*10 + int(a[1]) - int(b[0])*10 - int(b[1]) })
 		if !slices.IsSorted(got) {
 			t.Errorf("the events of a key are handled in the order of their appending: %v", got)
+		}
+	})
+}
+
+// An ordered consumer gets one message at a time, however many the broker gives others.
+func TestOrderWhateverTheBrokersWindow(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		broker := inproc.New(inproc.Config{Window: 16})
+		defer broker.Close()
+		var running, most atomic.Int32
+		p := launch(t, options{pubSub: broker}, orderedLedger(func(_ context.Context, e eventing.Event[orderPlaced]) error {
+			most.Store(max(most.Load(), running.Add(1)))
+			defer running.Add(-1)
+			after(time.Duration('9'-e.ID[1]) * time.Second) // the later, the shorter
+			return nil
+		}))
+		defer p.stop()
+		var want []string
+		for i := range 10 {
+			want = append(want, fmt.Sprintf("a e%d", i))
+			p.append(order("7", fmt.Sprintf("e%d", i)))
+		}
+		after(2 * time.Minute)
+		p.did("the handlers run one after the other", want...)
+		if most.Load() != 1 {
+			t.Errorf("%d handlers of a key ran at a time", most.Load())
 		}
 	})
 }
@@ -157,7 +192,7 @@ func TestHandover(t *testing.T) {
 				a.did("who holds a partition keeps it", "a e1", "a e2")
 				a.stop()
 				b.append(order("7", "e3"), order("7", "e4"))
-				after(3 * time.Second) // others look for free leases each third of a lease's life
+				after(5 * time.Second) // others look for free leases each third of a lease's life, and for rows each second
 				b.did("who stops gives it back, and another goes on", "a e1", "a e2", "b e3", "b e4")
 				if r, ok := o.pubSub.(remote); ok {
 					_ = r.Publisher.Close() // always nil
@@ -201,9 +236,9 @@ func takeover(t *testing.T, broker pubSub) {
 	a.append(order("7", "e1"), order("7", "e2"), order("7", "e3"))
 	a.wait("the handler of e2", paused)
 	a.cut.Store(true)
-	after(4 * time.Second)
+	after(2 * time.Second)
 	b.did("a lease holds until its end", "a e1")
-	after(6 * time.Second)
+	after(8 * time.Second)
 	b.did("then another process goes on", "a e1", "b e2", "b e3")
 	close(wake)
 	synctest.Wait()

@@ -19,8 +19,10 @@ import (
 // Config configures a [Router].
 type Config struct {
 	// Store keeps what the consumers have processed, and their deliveries in
-	// trouble. Needed.
+	// trouble. Needed, unless there is a Poison topic instead.
 	Store eventing.ConsumerStore
+	// Poison makes the consumers storeless: see [Poison]. Default: they have the Store.
+	Poison Poison
 	// Subscriber of the broker. Needed to run, not to route. Whoever made it
 	// closes it, after Run has returned.
 	Subscriber message.Subscriber
@@ -36,6 +38,10 @@ type Config struct {
 	Holder string
 	// PollInterval as in [eventing.ConsumerConfig].
 	PollInterval time.Duration
+	// Observer is told what the consumers do. Default: nobody.
+	Observer *eventing.Observer
+	// Tracer makes the spans of attempts. Default: none.
+	Tracer eventing.Tracer
 	// Logger. Default: slog.Default().
 	Logger *slog.Logger
 	// Now is the clock. Default: time.Now.
@@ -51,6 +57,8 @@ type Consumer struct {
 	// processed.
 	Name   string
 	Policy eventing.Policy
+	// Batch is how a consumer with handlers of [HandleBatchTx] gathers its events.
+	Batch eventing.BatchPolicy
 	// Topic of the broker. Default: the name. Consumers may share a topic; an
 	// in-process broker, which keeps nothing for who has not yet subscribed, then has
 	// one for each of them all the same.
@@ -59,6 +67,8 @@ type Consumer struct {
 	Codec eventing.Codec
 	// OnConclude as in [eventing.ConsumerConfig].
 	OnConclude func(ctx context.Context, tx any, c eventing.Conclusion) error
+	// Actions as in [eventing.ConsumerConfig].
+	Actions map[string]eventing.Action
 }
 
 // Router holds consumers and their handlers. Register everything before Run; as a
@@ -80,12 +90,13 @@ type consumer struct {
 	transactional bool
 	handlers      map[string]eventing.HandlerFunc // by event type
 	any           eventing.HandlerFunc            // for all other types
+	batches       map[string]*batchHandler        // the same, and "*" for any; nil unless they are for batches
 }
 
 // New returns a router without consumers.
 func New(cfg Config) (*Router, error) {
-	if cfg.Store == nil {
-		return nil, errors.New("router: Config.Store is needed")
+	if err := cfg.checkStore(); err != nil {
+		return nil, fmt.Errorf("router: %w", err)
 	}
 	if cfg.CloseTimeout == 0 {
 		cfg.CloseTimeout = 15 * time.Second
@@ -112,6 +123,11 @@ func (r *Router) AddConsumer(c Consumer) error {
 	}
 	if c.Topic == "" {
 		c.Topic = c.Name
+	}
+	if r.storeless() {
+		if _, err := r.consumeStoreless(c); err != nil {
+			return err
+		}
 	}
 	known.Consumer, known.declared = c, true
 	return nil
@@ -200,9 +216,13 @@ func (c *consumer) handle(ctx context.Context, e eventing.Envelope) error {
 		h = c.any
 	}
 	if h == nil {
-		return eventing.PermanentWithReason(eventing.ReasonNoHandler, fmt.Errorf("consumer %s has no handler for events of type %s", c.Name, e.Type))
+		return c.noHandler(e)
 	}
 	return h(ctx, e)
+}
+
+func (c *consumer) noHandler(e eventing.Envelope) error {
+	return eventing.PermanentWithReason(eventing.ReasonNoHandler, fmt.Errorf("consumer %s has no handler for events of type %s", c.Name, e.Type))
 }
 
 // Run runs all consumers until ctx ends; handlers that are running then may
@@ -229,11 +249,28 @@ func (r *Router) Run(ctx context.Context) error {
 	defer cancel()
 	for _, name := range r.order {
 		c := r.consumers[name]
+		if r.storeless() {
+			composite, err := r.consumeStoreless(c.Consumer)
+			if err != nil {
+				return err
+			}
+			wm.AddConsumerHandler(name, r.topic(c), r.unordered(name, c.Policy.WithDefaults().Concurrency), r.attempt(c)).AddMiddleware(composite)
+			continue
+		}
+		if c.batches != nil {
+			engine, err := r.consumeBatches(c)
+			if err != nil {
+				return err
+			}
+			wm.AddConsumerHandler(name, r.topic(c), r.subscriber(engine, c), func(m *message.Message) error { return engine.Receive(m.Context(), m) })
+			redelivery.Go(func() { _ = engine.Run(ctx) }) // it has no error of its own
+			continue
+		}
 		consumption, err := r.consume(c)
 		if err != nil {
 			return err
 		}
-		subscriber := r.subscriber(consumption, c)
+		subscriber := r.subscriber(consumption.Consumer, c)
 		wm.AddConsumerHandler(name, r.topic(c), subscriber, r.attempt(c)).AddMiddleware(consumption.Middleware)
 		redelivery.Go(func() { _ = consumption.Run(ctx) }) // it has no error of its own
 	}
@@ -250,15 +287,20 @@ func (r *Router) Run(ctx context.Context) error {
 // Watermill tells at info level what is only of interest when it is looked for.
 var quiet = map[slog.Level]slog.Level{slog.LevelInfo: slog.LevelDebug, slog.LevelDebug: slog.LevelDebug - 4}
 
-func (r *Router) consume(c *consumer) (*middleware.Consumption, error) {
+func (r *Router) consumerConfig(c *consumer) eventing.ConsumerConfig {
 	cfg := eventing.ConsumerConfig{
-		Name: c.Name, Policy: c.Policy, Transactional: c.transactional, Codec: c.Codec, OnConclude: c.OnConclude,
-		LeaseTTL: r.cfg.LeaseTTL, Holder: r.cfg.Holder, PollInterval: r.cfg.PollInterval, Logger: r.cfg.Logger, Now: r.cfg.Now, Random: r.cfg.Random,
+		Name: c.Name, Policy: c.Policy, Transactional: c.transactional, Batch: c.Batch, Codec: c.Codec, OnConclude: c.OnConclude, Actions: c.Actions,
+		LeaseTTL: r.cfg.LeaseTTL, Holder: r.cfg.Holder, PollInterval: r.cfg.PollInterval,
+		Observer: r.cfg.Observer, Tracer: r.cfg.Tracer, Logger: r.cfg.Logger, Now: r.cfg.Now, Random: r.cfg.Random,
 	}
 	if r.inProcess() {
 		cfg.LeaseScope = eventing.DispatchScope
 	}
-	consumption, err := middleware.Consume(cfg, r.cfg.Store)
+	return cfg
+}
+
+func (r *Router) consume(c *consumer) (*middleware.Consumption, error) {
+	consumption, err := middleware.Consume(r.consumerConfig(c), r.cfg.Store)
 	if err != nil {
 		return nil, fmt.Errorf("router: %w", err)
 	}
@@ -268,7 +310,7 @@ func (r *Router) consume(c *consumer) (*middleware.Consumption, error) {
 // attempt is the innermost part: the user's middleware around the typed handler.
 func (r *Router) attempt(c *consumer) message.NoPublishHandlerFunc {
 	h := func(m *message.Message) ([]*message.Message, error) {
-		e, _ := eventing.EnvelopeFromContext(m.Context()) // always there: the composite calls us
+		e, _ := eventing.EnvelopeFromContext(m.Context()) // always there: a composite calls us
 		return nil, c.handle(m.Context(), e)
 	}
 	for _, mw := range slices.Backward(r.cfg.Middleware) {

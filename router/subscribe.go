@@ -2,7 +2,9 @@ package router
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"time"
 
@@ -10,37 +12,46 @@ import (
 	"github.com/cenkalti/backoff/v4"
 
 	"github.com/waybill-go/waybill/eventing"
-	"github.com/waybill-go/waybill/middleware"
 )
 
-// windowSubscriber is a subscriber that delivers several messages of a topic before
-// the first is acked, such as the in-process broker.
-type windowSubscriber interface {
-	SubscribeWindow(ctx context.Context, topic string, window int) (<-chan *message.Message, error)
+// consumerSubscriber is a subscriber of a broker that keeps for each consumer what it has
+// not acked yet, such as ours in the process and that to Redis streams.
+type consumerSubscriber interface {
+	SubscribeConsumer(ctx context.Context, topic, consumer string, window int) (<-chan *message.Message, error)
+	// SubscribePartition delivers in order, first what a former holder of the lease had.
+	SubscribePartition(ctx context.Context, topic, consumer string) (<-chan *message.Message, error)
 }
 
 // subscriber returns what a consumer's Watermill handler subscribes with.
-func (r *Router) subscriber(c *middleware.Consumption, declared *consumer) message.Subscriber {
+func (r *Router) subscriber(c *eventing.Consumer, declared *consumer) message.Subscriber {
 	if c.Ordered() {
 		ttl := r.cfg.LeaseTTL
 		if ttl == 0 {
-			ttl = 5 * time.Second
+			ttl = 4 * time.Second
 		}
-		return &partitions{sub: r.cfg.Subscriber, leases: c.Leases, every: ttl / 6, logger: r.cfg.Logger.With("consumer", declared.Name)}
+		return &partitions{sub: r.cfg.Subscriber, consumer: declared.Name, leases: c.Leases, every: ttl / 6, logger: r.cfg.Logger.With("consumer", declared.Name)}
 	}
-	return lasting{sub: r.cfg.Subscriber, window: c.Policy().Concurrency, logger: r.cfg.Logger.With("consumer", declared.Name)}
+	return r.unordered(declared.Name, c.Window())
+}
+
+func (r *Router) unordered(consumer string, window int) message.Subscriber {
+	return lasting{sub: r.cfg.Subscriber, consumer: consumer, window: window, logger: r.cfg.Logger.With("consumer", consumer)}
 }
 
 // lasting subscribes for an unordered consumer, and again whenever the broker ends the
 // subscription before its context. Its Close does nothing: whoever made the subscriber
 // closes it.
 type lasting struct {
-	sub    message.Subscriber
-	window int
-	logger *slog.Logger
+	sub      message.Subscriber
+	consumer string
+	window   int
+	logger   *slog.Logger
 }
 
 func (lasting) Close() error { return nil }
+
+// String is what Watermill calls the subscriber, also in a poison message: as it would the broker's own.
+func (l lasting) String() string { return nameOf(l.sub) }
 
 func (l lasting) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {
 	in, err := l.once(ctx, topic)
@@ -59,8 +70,8 @@ func (l lasting) Subscribe(ctx context.Context, topic string) (<-chan *message.M
 }
 
 func (l lasting) once(ctx context.Context, topic string) (<-chan *message.Message, error) {
-	if sub, ok := l.sub.(windowSubscriber); ok {
-		return sub.SubscribeWindow(ctx, topic, l.window)
+	if sub, ok := l.sub.(consumerSubscriber); ok {
+		return sub.SubscribeConsumer(ctx, topic, l.consumer, l.window)
 	}
 	return l.sub.Subscribe(ctx, topic)
 }
@@ -84,16 +95,26 @@ func (l lasting) again(ctx context.Context, topic string) <-chan *message.Messag
 	}
 }
 
+func nameOf(sub message.Subscriber) string {
+	if s, ok := sub.(fmt.Stringer); ok {
+		return s.String()
+	}
+	return strings.TrimPrefix(fmt.Sprintf("%T", sub), "*")
+}
+
 // partitions subscribes for an ordered consumer: to those partitions of the topic
 // whose lease it holds, each one message at a time.
 type partitions struct {
-	sub    message.Subscriber
-	leases func(context.Context) ([]eventing.Lease, error)
-	every  time.Duration
-	logger *slog.Logger
+	sub      message.Subscriber
+	consumer string
+	leases   func(context.Context) ([]eventing.Lease, error)
+	every    time.Duration
+	logger   *slog.Logger
 }
 
 func (*partitions) Close() error { return nil }
+
+func (p *partitions) String() string { return nameOf(p.sub) }
 
 func (p *partitions) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {
 	out := make(chan *message.Message)
@@ -145,7 +166,7 @@ func (p *partitions) follow(ctx context.Context, topic string, held map[int]subs
 			continue
 		}
 		subCtx, stop := context.WithCancel(ctx)
-		in, err := p.sub.Subscribe(subCtx, eventing.PartitionTopic(topic, partition))
+		in, err := p.subscribe(subCtx, eventing.PartitionTopic(topic, partition))
 		if err != nil {
 			stop()
 			p.logger.Warn("router: subscribing failed; will try again", "topic", topic, "partition", partition, "error", err)
@@ -159,6 +180,13 @@ func (p *partitions) follow(ctx context.Context, topic string, held map[int]subs
 			forward(subCtx, in, out)
 		})
 	}
+}
+
+func (p *partitions) subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {
+	if sub, ok := p.sub.(consumerSubscriber); ok {
+		return sub.SubscribePartition(ctx, topic, p.consumer)
+	}
+	return p.sub.Subscribe(ctx, topic)
 }
 
 func (s subscription) over() bool {

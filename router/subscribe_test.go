@@ -2,6 +2,8 @@ package router_test
 
 import (
 	"context"
+	"fmt"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -78,6 +80,41 @@ func TestSubscribesAgain(t *testing.T) {
 		cancel()
 		if err := <-ended; err != nil {
 			t.Error(err)
+		}
+	})
+}
+
+// A consumer handles as many events at a time as its policy says, though the broker's own
+// window is 1.
+func TestConcurrency(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		running, most := 0, 0
+		var mu sync.Mutex
+		p := launch(t, options{}, func(p *process) error {
+			if err := p.router.AddConsumer(router.Consumer{Name: "billing", Policy: eventing.Policy{Concurrency: 3}}); err != nil {
+				return err
+			}
+			count := func(n int) {
+				mu.Lock()
+				defer mu.Unlock()
+				running += n
+				most = max(most, running)
+			}
+			return router.Handle(p.router, "billing", func(context.Context, eventing.Event[orderPlaced]) error {
+				count(1)
+				defer count(-1)
+				after(time.Second)
+				return nil
+			})
+		})
+		defer p.stop()
+		for i := range 9 {
+			p.append(order(fmt.Sprint(i), fmt.Sprintf("e%d", i)))
+		}
+		after(time.Minute)
+		if s := p.stats(); s.Inbox != 9 || most != 3 {
+			t.Errorf("handled %d events, %d at a time; want 9, 3 at a time", s.Inbox, most)
 		}
 	})
 }

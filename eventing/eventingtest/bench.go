@@ -70,11 +70,11 @@ func benchDispatch[Tx any](b *testing.B, be Backend[Tx]) {
 			b.Fatal(err)
 		}
 		b.StartTimer()
-		rows, err := db.Claim(ctx, eventing.ClaimRequest{Partitions: allPartitions(), Now: now, Limit: benchBatch})
+		claimed, err := db.Claim(ctx, eventing.ClaimRequest{Partitions: allPartitions(benchBatch), Now: now})
 		if err != nil {
 			b.Fatal(err)
 		}
-		n, err := db.Settle(ctx, eventing.SettleRequest{Holder: "bench", Now: now, Rows: rows})
+		n, err := db.Settle(ctx, eventing.SettleRequest{Holder: "bench", Now: now, Rows: claimed.Rows})
 		if err != nil || n != benchBatch {
 			b.Fatalf("settled %d of %d: %v", n, benchBatch, err)
 		}

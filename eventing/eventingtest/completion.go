@@ -21,6 +21,7 @@ func completionTests[Tx any]() tests[Tx] {
 		"a message that cannot be handled is sent again":      completionRefused[Tx],
 		"a topic that is not taken keeps the row pending":     completionTopicRefused[Tx],
 		"replays are settled too":                             completionReplay[Tx],
+		"a replay that is retried has a row of its own":       completionReplayRetried[Tx],
 		"a replay is settled by its consumer":                 completionReplayOfOne[Tx],
 	}
 }
@@ -141,6 +142,26 @@ func completionReplay[Tx any](w *world[Tx]) {
 	w.rest()
 	w.outboxStatus("a replay that succeeds is sent", "e1", "failed", "failed", "sent")
 	w.status("success closes", target("e1", c), eventing.StatusClosed, eventing.Resolved)
+}
+
+// completionReplayRetried has a replay die at its last attempt, hours after its own row
+// was sent.
+func completionReplayRetried[Tx any](w *world[Tx]) {
+	w.settleByCompletion()
+	c := w.consumer("billing", nil)
+	c.fail(errHopeless, "e1")
+	w.append(order("e1", ""))
+	w.rest()
+	c.fail(errBusy, "e1")
+	w.replay(target("e1", c))
+	w.rest()
+	w.outboxStatus("a replay that is retried counts as concluded", "e1", "failed", "sent")
+	for range 2 {
+		w.clock.Advance(4 * time.Hour)
+		w.rest()
+	}
+	w.status("the third attempt was the last", target("e1", c), eventing.StatusPending, "")
+	w.outboxStatus("a replay that dies makes its own row failed, also hours after that was sent", "e1", "failed", "failed")
 }
 
 func completionReplayOfOne[Tx any](w *world[Tx]) {

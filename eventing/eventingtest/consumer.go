@@ -49,6 +49,8 @@ type consumer[Tx any] struct {
 	codec  eventing.Codec // of the route; nil: that of cfg
 	engine *eventing.Consumer
 
+	handleAll eventing.BatchHandlerFunc // of a consumer of batches
+
 	mu          sync.Mutex
 	runs        []string // event IDs
 	envelopes   []eventing.Envelope
@@ -97,7 +99,13 @@ func (c *consumer[Tx]) newEngine(holder string) *eventing.Consumer {
 	c.w.Helper()
 	cfg := c.cfg
 	cfg.Holder = holder
-	engine, err := eventing.NewConsumer(c.w.db, c.run, cfg)
+	var engine *eventing.Consumer
+	var err error
+	if c.handleAll != nil {
+		engine, err = eventing.NewBatchConsumer(c.w.db, c.handleAll, cfg)
+	} else {
+		engine, err = eventing.NewConsumer(c.w.db, c.run, cfg)
+	}
 	c.w.must(err)
 	return engine
 }

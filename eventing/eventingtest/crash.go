@@ -32,9 +32,21 @@ func testCrashes[Tx any](t *testing.T, b Backend[Tx]) {
 				w.outboxStatus("in the end every row is settled", id, "sent")
 			}
 		}},
+		{"critical lane", []eventing.FaultPoint{
+			eventing.FaultClaimed, eventing.FaultPublished, eventing.FaultExpediting, eventing.FaultSettling,
+		}, crashExpedite[Tx]},
+		{"the critical lane in one process", []eventing.FaultPoint{
+			eventing.FaultClaimed, eventing.FaultPublished, eventing.FaultExpediting, eventing.FaultSettling,
+		}, func(w *world[Tx]) {
+			w.settleByCompletion()
+			crashExpedite(w)
+		}},
 		{"dead letter and replay", []eventing.FaultPoint{
 			eventing.FaultFailing, eventing.FaultFailed, eventing.FaultReplaying, eventing.FaultConcluding,
 		}, crashReplay[Tx]},
+		{"fallback", []eventing.FaultPoint{
+			eventing.FaultHandled, eventing.FaultConcluding, eventing.FaultFailing, eventing.FaultFailed,
+		}, crashExhausted[Tx]},
 		{"gate and replay", []eventing.FaultPoint{
 			eventing.FaultParking, eventing.FaultFailing, eventing.FaultFailed, eventing.FaultReplaying,
 			eventing.FaultHandled, eventing.FaultConcluding, eventing.FaultConcluded, eventing.FaultClaimedDue,
@@ -46,7 +58,16 @@ func testCrashes[Tx any](t *testing.T, b Backend[Tx]) {
 		{"dispatch failure", []eventing.FaultPoint{
 			eventing.FaultDispatchFailing, eventing.FaultDiscarding, eventing.FaultReplaying,
 		}, crashDispatch[Tx]},
+		{"batch", []eventing.FaultPoint{
+			eventing.FaultArrived, eventing.FaultHandled, eventing.FaultConcluding, eventing.FaultConcluded,
+			eventing.FaultFailing, eventing.FaultFailed, eventing.FaultClaimedDue,
+		}, crashBatch[Tx]},
 		{"quarantine", []eventing.FaultPoint{eventing.FaultFailing}, crashQuarantine[Tx]},
+		{"schedule", []eventing.FaultPoint{eventing.FaultScheduling, eventing.FaultReplaying}, crashSchedule[Tx]},
+		{"force", []eventing.FaultPoint{
+			eventing.FaultForcing, eventing.FaultFailing, eventing.FaultReplaying, eventing.FaultHandled, eventing.FaultConcluding,
+		}, crashForce[Tx]},
+		{"force in order", []eventing.FaultPoint{eventing.FaultForcing, eventing.FaultParking, eventing.FaultClaimedDue}, crashForceOrdered[Tx]},
 	} {
 		t.Run(s.name, func(t *testing.T) {
 			t.Parallel()
@@ -84,6 +105,18 @@ func crashOnce[Tx any](w *world[Tx]) {
 	w.nothingDead("a crash kills no event")
 }
 
+// crashExpedite has a critical event behind a backlog, for an ordered consumer and one
+// that is not.
+func crashExpedite[Tx any](w *world[Tx]) {
+	loose, strict := w.consumer("billing", nil), w.consumer("ledger", ordered)
+	w.behind("c", "e1", "e2")
+	w.rest()
+	w.equal("wherever the process died, a critical event's effect happens exactly once", loose.sorted(), list("c", "e1", "e2"))
+	w.effects("wherever the process died, an ordered consumer gets it in its turn", strict, "e1", "e2", "c")
+	w.equal("nothing is left in the outbox", w.stats().Outbox["pending"], int64(0))
+	w.nothingDead("a crash kills no event")
+}
+
 func crashReplay[Tx any](w *world[Tx]) {
 	a, b := w.consumer("billing", nil), w.consumer("mail", nil)
 	a.fail(errHopeless, "e1")
@@ -102,6 +135,25 @@ func crashReplay[Tx any](w *world[Tx]) {
 	w.effects("the other consumer's effect happened exactly once", b, "e1")
 	w.status("success closes", target("e1", a), eventing.StatusClosed, eventing.Resolved)
 	w.deliveries("nothing is left in trouble", 0, 0, 0)
+}
+
+// crashExhausted has one consumer fall back, and another bury and note.
+func crashExhausted[Tx any](w *world[Tx]) {
+	a := w.consumer("billing", acting(w, eventing.ActionFallback))
+	b := w.consumer("ledger", func(cfg *eventing.ConsumerConfig) {
+		acting(w, eventing.ActionDeadLetter, "note")(cfg)
+		cfg.Policy.Ordered = true
+	})
+	a.fail(errHopeless, "e1")
+	b.fail(errHopeless, "e1")
+	w.append(orders("K", "e1", "e2")...)
+	w.rest()
+	w.effects("wherever the process died, the fallback has its effect once", named(w, eventing.ActionFallback), "e1")
+	w.effects("wherever the process died, the action that goes with a dead letter has its effect once", named(w, "note"), "e1")
+	w.effects("the one goes on", a, "e2")
+	w.effects("the other waits", b)
+	w.status("wherever the process died, there is the dead letter", target("e1", b), eventing.StatusPending, "")
+	w.equal("and no other", len(w.graveyard()), 1)
 }
 
 // crashGate is the gate with a crash anywhere.
@@ -182,4 +234,80 @@ func crashQuarantine[Tx any](w *world[Tx]) {
 	w.rest()
 	w.effects("the replay has its effect exactly once", c, id)
 	w.status("success closes", target(id, c), eventing.StatusClosed, eventing.Resolved)
+}
+
+func crashSchedule[Tx any](w *world[Tx]) {
+	c := w.consumer("billing", nil)
+	c.fail(errHopeless, "e1")
+	w.append(order("e1", ""))
+	w.rest()
+	c.heal()
+	w.schedule(target("e1", c), time.Hour)
+	w.clock.Advance(time.Hour)
+	w.replayDue()
+	w.equal("wherever the process died, what was due is replayed", w.replayDue(), 0)
+	w.rest()
+	w.effects("wherever the process died, a scheduled replay happens once", c, "e1")
+	w.status("success closes", target("e1", c), eventing.StatusClosed, eventing.Resolved)
+	w.equal("two acts are recorded", len(w.deadLetter(target("e1", c)).Acts), 2)
+}
+
+// crashForce has a forced run fail for now, then for good, and its replay succeed.
+func crashForce[Tx any](w *world[Tx]) {
+	c := w.consumer("billing", nil)
+	w.append(order("e1", ""))
+	w.rest()
+	c.fail(errBusy, "e1")
+	w.force(target("e1", c))
+	w.rest()
+	w.deliveries("wherever the process died, a forced run is retried", 1, 0, 0)
+	c.fail(errHopeless, "e1")
+	w.clock.Advance(time.Hour)
+	w.rest()
+	w.equal("wherever the process died, there are two recorded attempts", w.deadLetter(target("e1", c)).AttemptCount, 2)
+	w.equal("and the event counts as processed", w.stats().Inbox, int64(1))
+	c.heal()
+	w.replay(target("e1", c))
+	w.rest()
+	w.effects("wherever the process died, a forced run has its effect once more", c, "e1", "e1")
+	w.status("success closes", target("e1", c), eventing.StatusClosed, eventing.Resolved)
+	w.deliveries("nothing is left in trouble", 0, 0, 0)
+}
+
+func crashForceOrdered[Tx any](w *world[Tx]) {
+	c := w.consumer("ledger", ordered)
+	w.append(order("e1", "K"))
+	w.rest()
+	c.fail(errBusy, "e2")
+	w.append(order("e2", "K"))
+	w.rest()
+	w.force(target("e1", c))
+	w.rest()
+	c.heal()
+	w.clock.Advance(time.Hour)
+	w.rest()
+	w.effects("wherever the process died, a forced event runs in its turn", c, "e1", "e2", "e1")
+	w.deliveries("nothing is left in trouble", 0, 0, 0)
+}
+
+// crashBatch has two batches, in one of which an event fails at first. Of two events it does not
+// matter which one comes first: the scenario stays the same.
+func crashBatch[Tx any](w *world[Tx]) {
+	c := w.batchConsumer("billing", 2, hooked(w))
+	c.fail(errBusy, "e002")
+	w.append(orders("", ids(4)[2:]...)...)
+	w.restTogether(c)
+	w.append(orders("", ids(2)...)...)
+	w.restTogether(c)
+	w.equal("wherever the process died, the others are processed", c.sorted(), list("e000", "e001", "e003"))
+	c.heal()
+	w.clock.Advance(2 * time.Hour)
+	w.restTogether(c)
+	w.equal("wherever the process died, each effect happens exactly once", c.sorted(), ids(4))
+	hook := &consumer[Tx]{w: w, name: "hook"}
+	w.equal("OnConclude happens exactly once with each conclusion", hook.sorted(),
+		list("e000  1", "e001  1", "e002  2", "e002 retrying 1", "e003  1"))
+	w.equal("everything is in the inbox", w.stats().Inbox, int64(4))
+	w.deliveries("nothing is left in trouble", 0, 0, 0)
+	w.nothingDead("a crash kills no event")
 }

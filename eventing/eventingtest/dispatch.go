@@ -20,23 +20,35 @@ func dispatchTests[Tx any]() tests[Tx] {
 		"a type that nobody needs is settled":          dispatchNobody[Tx],
 		"all consumers of a type get it, each for its": dispatchFanOut[Tx],
 		"a wake-up reaches the dispatchers":            dispatchWake[Tx],
+		"a claim says where to look":                   dispatchAfter[Tx],
+		"each partition has a limit of its own":        dispatchPartitionLimits[Tx],
+		"hand-written rows are noticed":                dispatchUnadopted[Tx],
+		"what is not held is not touched":              dispatchForeign[Tx],
+		"a late commit is found":                       dispatchLate[Tx],
+		"a backlog is published once, in order":        func(w *world[Tx]) { dispatchBacklog(w, 1) },
+		"by several workers, too":                      func(w *world[Tx]) { dispatchBacklog(w, 4) },
 	}
 }
 
-func allPartitions() []int {
-	p := make([]int, eventing.Partitions)
-	for i := range p {
-		p[i] = i
+// allPartitions asks for so many rows of each partition.
+func allPartitions(limit int) []eventing.PartitionClaim {
+	claims := make([]eventing.PartitionClaim, eventing.Partitions)
+	for p := range claims {
+		claims[p] = eventing.PartitionClaim{Partition: p, Limit: limit}
 	}
-	return p
+	return claims
 }
 
 // claim claims as a dispatcher would that holds all partitions.
 func (w *world[Tx]) claim(limit int, exclude ...int64) []eventing.OutboxRow {
 	w.Helper()
-	rows, err := w.db.Claim(w.ctx, eventing.ClaimRequest{Partitions: allPartitions(), Now: w.clock.Now(), Limit: limit, Exclude: exclude})
+	partitions := allPartitions(limit)
+	for p := range partitions {
+		partitions[p].Exclude = exclude
+	}
+	c, err := w.db.Claim(w.ctx, eventing.ClaimRequest{Partitions: partitions, Now: w.clock.Now()})
 	w.must(err)
-	return rows
+	return c.Rows
 }
 
 func eventIDs(rows []eventing.OutboxRow) []string {
@@ -62,9 +74,11 @@ func dispatchOrder[Tx any](w *world[Tx]) {
 		w.equal("a claimed row knows when it was made", r.CreatedAt.Equal(w.clock.Now()), true)
 	}
 	for _, r := range rows {
-		one, err := w.db.Claim(w.ctx, eventing.ClaimRequest{Partitions: []int{r.Partition}, Now: w.clock.Now(), Limit: 100})
+		one, err := w.db.Claim(w.ctx, eventing.ClaimRequest{
+			Partitions: []eventing.PartitionClaim{{Partition: r.Partition, Limit: 100}}, Now: w.clock.Now(),
+		})
 		w.must(err)
-		for _, o := range one {
+		for _, o := range one.Rows {
 			w.equal("only rows of the partitions asked for are claimed", o.Partition, r.Partition)
 		}
 	}
@@ -87,9 +101,9 @@ func (w *world[Tx]) settle(holder string, rows []eventing.OutboxRow) int {
 func (w *world[Tx]) lease(scope, holder string) []eventing.Lease {
 	w.Helper()
 	now := w.clock.Now()
-	leases, err := w.db.AcquireLeases(w.ctx, eventing.LeaseRequest{Scope: scope, Holder: holder, Now: now, Until: now.Add(leaseTTL)})
+	table, err := w.db.AcquireLeases(w.ctx, eventing.LeaseRequest{Scope: scope, Holder: holder, Now: now, Until: now.Add(leaseTTL)})
 	w.must(err)
-	return leases
+	return table.Held
 }
 
 func dispatchSettle[Tx any](w *world[Tx]) {
@@ -152,6 +166,89 @@ func dispatchBrokerDown[Tx any](w *world[Tx]) {
 	w.broker.refuseIf(nil)
 	w.rest()
 	w.effects("when the broker is back, all is delivered, in order", c, "e1", "e2", "e3")
+}
+
+func dispatchAfter[Tx any](w *world[Tx]) {
+	w.append(orders("K", "e1", "e2", "e3")...)
+	w.append(orders("L", "f1", "f2")...)
+	all := w.claim(100)
+	claim := func(p ...eventing.PartitionClaim) []string {
+		w.Helper()
+		c, err := w.db.Claim(w.ctx, eventing.ClaimRequest{Now: w.clock.Now(), Partitions: p})
+		w.must(err)
+		return eventIDs(c.Rows)
+	}
+	k, l := eventing.PartitionClaim{Partition: all[0].Partition, Limit: 10}, eventing.PartitionClaim{Partition: all[3].Partition, Limit: 10}
+	w.equal("from nowhere in particular, all is found", claim(k, l), list("e1", "e2", "e3", "f1", "f2"))
+	k.After = all[1].Seq
+	w.equal("what need not be looked at is not", claim(k), list("e3"))
+	both := claim(l, k) // a store may look further back than it need
+	w.equal("in another partition, it is", both[max(0, len(both)-3):], list("e3", "f1", "f2"))
+	k.After, k.Limit = all[0].Seq, 1
+	w.equal("the first after that are claimed", claim(k), list("e2"))
+	k.After = all[4].Seq
+	w.equal("there may be nothing", claim(k), list())
+	w.equal("nothing asked for is nothing found", claim(), list())
+}
+
+// dispatchPartitionLimits lets a store stop when it has as many rows as all partitions
+// together may have.
+func dispatchPartitionLimits[Tx any](w *world[Tx]) {
+	w.append(orders("K", "k1", "k2", "k3", "k4", "k5")...)
+	w.append(orders("L", "l1", "l2", "l3")...)
+	w.append(orders("M", "m1")...)
+	all := w.claim(100)
+	limits := map[int]int{}
+	var ask []eventing.PartitionClaim
+	for key, limit := range map[string]int{"K": 2, "L": 3, "M": 4} {
+		p := eventing.PartitionOf(key, "")
+		limits[p] = limit
+		ask = append(ask, eventing.PartitionClaim{Partition: p, Limit: limit})
+	}
+	c, err := w.db.Claim(w.ctx, eventing.ClaimRequest{Now: w.clock.Now(), Partitions: ask})
+	w.must(err)
+	w.equal("something is found", len(c.Rows) > 0, true)
+	of := func(rows []eventing.OutboxRow, p int) []string {
+		return eventIDs(slices.DeleteFunc(slices.Clone(rows), func(r eventing.OutboxRow) bool { return r.Partition != p }))
+	}
+	for p, limit := range limits {
+		got, want := of(c.Rows, p), of(all, p)
+		w.equal("no partition has more rows than it may", len(got) <= limit, true)
+		w.equal("and they are its first", got, want[:min(len(got), len(want))])
+	}
+}
+
+func dispatchUnadopted[Tx any](w *world[Tx]) {
+	w.consumer("billing", nil)
+	unadopted := func(look bool) bool {
+		w.Helper()
+		c, err := w.db.Claim(w.ctx, eventing.ClaimRequest{Now: w.clock.Now(), Partitions: allPartitions(10), Critical: 10, Unadopted: look})
+		w.must(err)
+		w.equal("a row that is not adopted is not claimed", len(c.Rows)+len(c.Critical), 0)
+		return c.Unadopted
+	}
+	w.equal("where there is nothing, nothing is noticed", unadopted(true), false)
+	w.must(w.db.InsertByHand(w.ctx, "hand", "hand", "order.placed", []byte(`{"payload":{}}`)))
+	w.equal("a hand-written row is noticed", unadopted(true), true)
+	w.equal("by who looks for it", unadopted(false), false)
+	w.rest()
+	w.equal("once it is adopted, it is no news", unadopted(true), false)
+	w.outboxStatus("and goes its way", "hand", "sent")
+}
+
+func dispatchForeign[Tx any](w *world[Tx]) {
+	w.append(order("e1", "K"), order("f1", "L"))
+	rows := w.claim(10)
+	w.acquire(eventing.DispatchScope, "a", rows[0].Partition)
+	w.acquire(eventing.DispatchScope, "b", rows[1].Partition)
+	w.acquire("s", "c", rows[0].Partition, rows[1].Partition)
+	w.equal("a lease of another scope settles nothing", w.settle("c", rows), 0)
+	w.equal("of a batch, only what is held is settled", w.settle("a", rows), 1)
+	w.outboxStatus("the rest is pending", "f1", "pending")
+	w.must(w.db.ReleaseLeases(w.ctx, eventing.DispatchScope, "b", []int{rows[1].Partition}))
+	w.equal("what was released is not held", w.settle("b", rows), 0)
+	w.must(w.db.Expedite(w.ctx, eventing.SettleRequest{Holder: "b", Now: w.clock.Now(), Rows: rows}))
+	w.equal("nor marked", w.lane("f1"), eventing.Lane(""))
 }
 
 func dispatchNobody[Tx any](w *world[Tx]) {

@@ -1,6 +1,8 @@
 package eventingtest
 
 import (
+	"context"
+	"errors"
 	"log/slog"
 	"slices"
 	"strings"
@@ -31,6 +33,8 @@ func pruneTests[Tx any]() tests[Tx] {
 		"but not while something is parked behind":          pruneParked[Tx],
 		"batches are bounded":                               pruneBatches[Tx],
 		"batches of dead letters too":                       pruneBatchesOfDead[Tx],
+		"one prunes at a time":                              pruneAlone[Tx],
+		"another takes over from one that died":             pruneTakeover[Tx],
 		"statistics count":                                  pruneStats[Tx],
 		"an event of two consumers goes when both are done": pruneShared[Tx],
 	}
@@ -138,9 +142,7 @@ func pruneKeepsPending[Tx any](w *world[Tx]) {
 	c := w.consumer("billing", keeping)
 	w.append(order("e1", ""))
 	w.rest()
-	n, err := eventing.Requeue(w.ctx, w.db, eventing.RequeueFilter{EventIDs: []string{"e1"}}, false)
-	w.must(err)
-	w.equal("a sent row can be sent again", n, 1)
+	w.equal("a sent row can be sent again", w.requeue(eventing.RequeueFilter{EventIDs: []string{"e1"}}, false), 1)
 	w.equal("a pending outbox row keeps the inbox rows of its event", w.later(2*inboxRetention), eventing.Pruned{})
 	w.rest()
 	w.effects("so that what is sent again is recognised", c, "e1")
@@ -253,6 +255,62 @@ func pruneBatchesOfDead[Tx any](w *world[Tx]) {
 	w.must(err)
 	w.equal("one batch removes no more dead letters than it may", got.DeadLetters, 2)
 	w.equal("a round removes all, batch by batch", w.prune().DeadLetters, 3)
+}
+
+// pruning is a store on which something happens in the middle of pruning; after that, the
+// process may die.
+type pruning[Tx any] struct {
+	Database[Tx]
+	meanwhile func()
+	dies      bool
+}
+
+func (p *pruning[Tx]) Prune(ctx context.Context, r eventing.PruneRequest) (eventing.Pruned, error) {
+	p.meanwhile()
+	if p.dies {
+		return eventing.Pruned{}, ErrCrash
+	}
+	return p.Database.Prune(ctx, r)
+}
+
+func (p *pruning[Tx]) ReleaseLeases(ctx context.Context, scope, holder string, partitions []int) error {
+	if p.dies {
+		return ErrCrash
+	}
+	return p.Database.ReleaseLeases(ctx, scope, holder, partitions)
+}
+
+// pruneBeside has one pruner at work while another tries, and returns what the first
+// removed.
+func pruneBeside[Tx any](w *world[Tx], dies bool) (int, error) {
+	w.Helper()
+	w.consumer("billing", keeping)
+	w.append(orders("", "e1", "e2", "e3", "e4")...) // more than one batch
+	w.rest()
+	w.clock.Advance(2 * inboxRetention)
+	store := &pruning[Tx]{w.db, func() {
+		w.equal("while one pruner is at work, another removes nothing", w.prune(), eventing.Pruned{})
+	}, dies}
+	p, err := eventing.NewPruner(store, eventing.PrunerConfig{SentRetention: sentRetention, BatchSize: 3, Now: w.clock.Now})
+	w.must(err)
+	n, err := p.PruneOnce(w.ctx)
+	return n.Outbox, err
+}
+
+func pruneAlone[Tx any](w *world[Tx]) {
+	n, err := pruneBeside(w, false)
+	w.must(err)
+	w.equal("the one removes all", n, 4)
+	w.append(order("e5", ""))
+	w.rest()
+	w.equal("when it is done, the other can", w.later(2*inboxRetention).Outbox, 1)
+}
+
+func pruneTakeover[Tx any](w *world[Tx]) {
+	n, err := pruneBeside(w, true)
+	w.equal("a pruner dies", []any{n, errors.Is(err, ErrCrash)}, []any{0, true})
+	w.equal("its lease outlives it", w.later(time.Minute-time.Millisecond), eventing.Pruned{})
+	w.equal("but not for long", w.later(time.Millisecond).Outbox, 4)
 }
 
 func pruneStats[Tx any](w *world[Tx]) {

@@ -17,6 +17,7 @@ func quarantineTests[Tx any]() tests[Tx] {
 	return tests[Tx]{
 		"undecodable bytes are a dead letter":          quarantineKeeps[Tx],
 		"the same bytes twice are one":                 quarantineTwice[Tx],
+		"an id of the metadata that is no text":        quarantineID[Tx],
 		"a replay that does not decode is pending":     quarantineReplay[Tx],
 		"a replay that decodes is handled":             quarantineLearnt[Tx],
 		"a payload that does not fit the handler dies": quarantinePayload[Tx],
@@ -86,6 +87,24 @@ func quarantineTwice[Tx any](w *world[Tx]) {
 	w.status("which is pending", target(id, a), eventing.StatusPending, "")
 	b.garble("no JSON")
 	w.equal("and another one of another consumer", len(w.graveyard()), 2)
+}
+
+func quarantineID[Tx any](w *world[Tx]) {
+	c := w.consumer("billing", nil)
+	for i, id := range []string{"undecodable-\x00", "undecodable-\xff"} {
+		m, err := eventing.EnvelopeCodec{}.Marshal(eventing.Envelope{
+			Header:  eventing.Header{ID: "e1", Type: "order.placed", OccurredAt: time.Unix(1e9, int64(i)), SchemaVersion: 1},
+			Payload: json.RawMessage(`{"number":"e1"}`),
+		})
+		w.must(err)
+		m.Metadata.Set("event_id", id)
+		w.must(w.broker.Publish(c.name, m))
+		w.rest()
+		w.equal("it is a dead letter", len(w.graveyard()), i+1)
+	}
+	w.append(order("e1", ""))
+	w.rest()
+	w.effects("and stops nothing", c, "e1")
 }
 
 func quarantineReplay[Tx any](w *world[Tx]) {

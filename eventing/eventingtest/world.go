@@ -40,6 +40,7 @@ type world[Tx any] struct {
 	publisher   message.Publisher
 	completion  bool // the broker dies with the process
 	outbox      *eventing.Outbox[Tx]
+	dispatching eventing.DispatcherConfig // of the dispatchers, but for what the world says itself
 	dispatcher  *eventing.Dispatcher
 	deadLetters *eventing.DeadLetters
 	consumers   []*consumer[Tx]
@@ -71,11 +72,19 @@ func (w *world[Tx]) holder() string { return fmt.Sprintf("process-%d", w.lives) 
 
 func (w *world[Tx]) newDispatcher(holder string) *eventing.Dispatcher {
 	w.Helper()
-	d, err := eventing.NewDispatcher(w.db, w.publisher, routes[Tx]{w}, eventing.DispatcherConfig{
-		LeaseTTL: leaseTTL, Holder: holder, Now: w.clock.Now, Logger: slog.New(slog.DiscardHandler),
-	})
+	cfg := w.dispatching
+	cfg.Concurrency = 1 // so that all of them have one order
+	cfg.LeaseTTL, cfg.Holder, cfg.Now, cfg.Logger = leaseTTL, holder, w.clock.Now, slog.New(slog.DiscardHandler)
+	d, err := eventing.NewDispatcher(w.db, w.publisher, routes[Tx]{w}, cfg)
 	w.must(err)
 	return d
+}
+
+// dispatchWith has this and all later dispatchers configured like that.
+func (w *world[Tx]) dispatchWith(cfg eventing.DispatcherConfig) {
+	w.Helper()
+	w.dispatching = cfg
+	w.dispatcher = w.newDispatcher(w.holder())
 }
 
 // restart is what happens after a crash: new engines that know only what is stored.

@@ -42,21 +42,20 @@ func earlier(known, t time.Time) time.Time {
 }
 
 // Requeue implements [eventing.AdminStore].
-func (s *Store) Requeue(ctx context.Context, f eventing.RequeueFilter, dry bool) (int, error) {
-	ids := setOf(f.EventIDs)
-	n := 0
+func (s *Store) Requeue(ctx context.Context, seqs []int64) (int, error) {
+	n, selected := 0, setOf(seqs)
 	err := s.write(ctx, func(tx *Tx) error {
 		for id, row := range s.outbox.rows {
-			if row.status != sent || len(ids) > 0 && !ids[row.EventID] ||
-				row.settledAt.Before(f.SentFrom) || !f.SentTo.IsZero() && !row.settledAt.Before(f.SentTo) {
+			if row.status != sent || !selected[row.Seq] {
 				continue
 			}
 			n++
-			if !dry {
-				again := *row
-				again.status, again.settledAt = pending, time.Time{}
-				tx.outbox.put(id, again)
+			again := *row
+			again.status, again.settledAt, again.again = pending, time.Time{}, true
+			if again.Lane == eventing.Expedited { // its unordered consumers need it, too
+				again.Lane = eventing.Critical
 			}
+			tx.outbox.put(id, again)
 		}
 		return nil
 	})

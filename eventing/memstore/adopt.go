@@ -47,7 +47,7 @@ func (tx *Tx) adopt(row outboxRow, r eventing.AdoptRequest) error {
 		tx.setAside(row, failed, r)
 		tx.refuse(row, err, r)
 	case event == nil:
-		row.OutboxRow, row.unadopted = complete, false
+		row.OutboxRow, row.unadopted, row.again = complete, false, true
 		tx.outbox.put(row.ID, row)
 	case !event.open():
 		tx.setAside(row, sent, r)

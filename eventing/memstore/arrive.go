@@ -40,18 +40,22 @@ func (s *Store) Arrive(ctx context.Context, d eventing.Delivery, lease *eventing
 // found reads what the arrival table needs.
 func (tx *Tx) found(d eventing.Delivery) eventing.Found {
 	t := targetOf(d)
-	f := eventing.Found{Processed: tx.inbox.get(t) != nil}
+	var f eventing.Found
+	if processed := tx.inbox.get(t); processed != nil {
+		f.Processed, f.InboxGeneration = true, processed.generation
+	}
 	dl, died := tx.deadLetter(t)
 	if died {
 		f.Discarded = dl.Resolution == eventing.Discarded
 		f.Replayed = dl.Status == eventing.StatusReplayed
+		f.DeadGeneration = dl.Generation
 	}
 	row := tx.deliveries.get(t)
 	switch {
 	case row != nil:
 		f.State, f.Generation = row.state, row.Generation
 		f.Attempts, f.PriorAttempts, f.History = row.attempts, row.priorAttempts, slices.Clone(row.history)
-	case f.Replayed && d.Generation == dl.Generation: // it died before it became a delivery; its history goes on
+	case died && d.Generation > 0: // forced, or it died before it became a delivery; its history goes on
 		f.Attempts, f.PriorAttempts, f.History = dl.AttemptCount, dl.AttemptCount, slices.Clone(dl.History)
 	}
 	if d.OrderingKey == "" {

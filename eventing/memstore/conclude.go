@@ -23,7 +23,7 @@ func (s *Store) Succeed(ctx context.Context, r eventing.Success) error {
 		if err := tx.concludable(r.Run); err != nil {
 			return err
 		}
-		tx.inbox.put(targetOf(r.Delivery), inboxRow{until: r.InboxUntil})
+		tx.inbox.put(targetOf(r.Delivery), inboxRow{until: r.InboxUntil, generation: r.Generation})
 		tx.processed(r.Run, r.Now, r.DeadLetterUntil)
 		if r.Finish != nil {
 			if err := r.Finish(ctx, tx); err != nil {
@@ -39,7 +39,7 @@ func (tx *Tx) concludable(r eventing.Run) error {
 	if err := tx.rely(r.Lease); err != nil {
 		return err
 	}
-	if tx.inbox.get(targetOf(r.Delivery)) != nil {
+	if processed := tx.inbox.get(targetOf(r.Delivery)); processed != nil && (!r.Force || processed.generation >= r.Generation) {
 		return eventing.ErrConflict
 	}
 	row := tx.deliveries.get(targetOf(r.Delivery))
@@ -76,7 +76,7 @@ func (s *Store) Fail(ctx context.Context, f eventing.Failure) error {
 		switch f.State {
 		case eventing.StateDead:
 			tx.die(deathOf(f), f.Attempts-f.PriorAttempts, f.Now)
-			tx.failOutboxRow(f.OutboxID)
+			tx.failOutboxRow(f.OutboxSeq)
 		default:
 			tx.keepDeadLetter(f)
 		}
@@ -118,11 +118,14 @@ func deathOf(f eventing.Failure) deadLetter {
 
 // failOutboxRow takes back that the row was sent with success. A row that is
 // pending still is told apart when it is settled.
-func (tx *Tx) failOutboxRow(id string) {
-	if row := tx.outbox.get(id); row != nil && row.status == sent {
-		changed := *row
-		changed.status = failed
-		tx.outbox.put(id, changed)
+func (tx *Tx) failOutboxRow(seq int64) {
+	for id := range tx.store.outbox.rows {
+		if row := tx.outbox.get(id); row != nil && row.Seq == seq && row.status == sent {
+			changed := *row
+			changed.status = failed
+			tx.outbox.put(id, changed)
+			return
+		}
 	}
 }
 
@@ -145,7 +148,7 @@ func (s *Store) Quarantine(ctx context.Context, f eventing.Failure) error {
 			return nil // the broker delivers it once more
 		}
 		tx.quarantine(f)
-		tx.failOutboxRow(f.OutboxID)
+		tx.failOutboxRow(f.OutboxSeq)
 		return finish(ctx, tx, f)
 	})
 }

@@ -1,9 +1,7 @@
 package memstore
 
 import (
-	"cmp"
 	"context"
-	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -63,9 +61,7 @@ func (e *deadEvent) open() bool {
 
 func (e *deadEvent) sorted() []deadLetter { return slices.SortedFunc(maps.Values(e.at), oldestFirst) }
 
-func oldestFirst(a, b deadLetter) int {
-	return cmp.Or(a.CreatedAt.Compare(b.CreatedAt), cmp.Compare(a.EventID, b.EventID), cmp.Compare(a.Consumer, b.Consumer))
-}
+func oldestFirst(a, b deadLetter) int { return a.Place().Compare(b.Place()) }
 
 func (tx *Tx) deadLetter(t eventing.Target) (deadLetter, bool) {
 	if e := tx.dead.get(t.EventID); e != nil {
@@ -120,7 +116,9 @@ func (s *Store) DeadLetters(ctx context.Context, f eventing.DeadLetterFilter) (l
 		slices.SortFunc(found, oldestFirst)
 		for _, dl := range found[:min(len(found), f.Limit, 10_000)] {
 			dl.History, dl.Acts, dl.Payload = slices.Clone(dl.History), slices.Clone(dl.Acts), slices.Clone(dl.Payload)
-			dl.ParkedBehind = tx.parkedBehind(dl)
+			if dl.open() {
+				dl.ParkedBehind = tx.parkedBehind(dl)
+			}
 			list = append(list, dl.DeadLetter)
 		}
 	})
@@ -128,9 +126,15 @@ func (s *Store) DeadLetters(ctx context.Context, f eventing.DeadLetterFilter) (l
 }
 
 func selects(f eventing.DeadLetterFilter, dl deadLetter) bool {
-	return (f.EventID == "" || f.EventID == dl.EventID) && (f.Consumer == "" || f.Consumer == dl.Consumer) &&
-		(f.Status == "" || f.Status == dl.Status) && (!f.OpenOnly || dl.open())
+	return either(f.EventID, dl.EventID) && either(f.Consumer, dl.Consumer) && either(f.EventType, dl.EventType) &&
+		either(f.OrderingKey, dl.OrderingKey) && either(f.Stage, dl.Stage) && either(f.Reason, dl.Reason) &&
+		either(f.Status, dl.Status) && (!f.OpenOnly || dl.open()) &&
+		!dl.CreatedAt.Before(f.Since) && (f.Until.IsZero() || dl.CreatedAt.Before(f.Until)) &&
+		(f.After == eventing.Place{} || f.After.Compare(dl.Place()) < 0)
 }
+
+// either reports whether a value is as wanted; none is, too.
+func either[T ~string](wanted, value T) bool { return wanted == "" || wanted == value }
 
 // parkedBehind counts the deliveries that wait for a dead letter's.
 func (tx *Tx) parkedBehind(dl deadLetter) int {
@@ -142,95 +146,4 @@ func (tx *Tx) parkedBehind(dl deadLetter) int {
 		}
 	}
 	return n
-}
-
-// Review implements [eventing.DeadLetterStore].
-func (s *Store) Review(ctx context.Context, t eventing.Target, act eventing.Act) error {
-	return s.write(ctx, func(tx *Tx) error {
-		dl, err := tx.openFor(t, act, eventing.StatusPending)
-		if err != nil {
-			return err
-		}
-		dl.Status = eventing.StatusReviewed
-		dl.record(act)
-		tx.putDeadLetter(dl)
-		return nil
-	})
-}
-
-// Replay implements [eventing.DeadLetterStore].
-func (s *Store) Replay(ctx context.Context, t eventing.Target, act eventing.Act) error {
-	return s.write(ctx, func(tx *Tx) error {
-		dl, err := tx.openFor(t, act, eventing.StatusPending, eventing.StatusReviewed)
-		if err != nil {
-			return err
-		}
-		if err := tx.replay(dl, act); err != nil {
-			return err
-		}
-		return eventing.Fault(ctx, eventing.FaultReplaying)
-	})
-}
-
-// replay sends a dead letter to its consumer again.
-func (tx *Tx) replay(dl deadLetter, act eventing.Act) error {
-	row := eventing.ReplayRow(dl.DeadLetter, dl.Generation+1, act.At)
-	if err := tx.insert(outboxRow{OutboxRow: row, status: pending}); err != nil {
-		return err
-	}
-	if d := tx.deliveries.get(dl.target()); d != nil {
-		again := *d
-		again.Generation, again.priorAttempts = row.Generation, d.attempts
-		tx.deliveries.put(dl.target(), again)
-	}
-	dl.Status, dl.Generation = eventing.StatusReplayed, row.Generation
-	dl.record(act)
-	tx.putDeadLetter(dl)
-	return nil
-}
-
-// Discard implements [eventing.DeadLetterStore]. What the key holds next is its
-// head then.
-func (s *Store) Discard(ctx context.Context, t eventing.Target, act eventing.Act) error {
-	return s.write(ctx, func(tx *Tx) error {
-		dl, err := tx.openFor(t, act, eventing.StatusPending, eventing.StatusReviewed, eventing.StatusReplayed)
-		if err != nil {
-			return err
-		}
-		tx.discard(dl, act)
-		return eventing.Fault(ctx, eventing.FaultDiscarding)
-	})
-}
-
-func (tx *Tx) discard(dl deadLetter, act eventing.Act) {
-	tx.deliveries.remove(dl.target())
-	for _, e := range tx.store.pending {
-		row := tx.outbox.get(e.id)
-		if row != nil && row.EventID == dl.EventID && row.Consumer == dl.Consumer && row.Generation > 0 {
-			tx.outbox.remove(e.id)
-		}
-	}
-	dl.Status, dl.Resolution = eventing.StatusClosed, eventing.Discarded
-	dl.record(act)
-	tx.putDeadLetter(dl)
-}
-
-func (dl *deadLetter) record(act eventing.Act) {
-	dl.Acts = append(slices.Clip(dl.Acts), act)
-	dl.UpdatedAt = act.At
-	if keep := act.At.Add(eventing.ActRetention); keep.After(dl.ExpiresAt) {
-		dl.ExpiresAt = keep
-	}
-}
-
-// openFor finds the dead letter that somebody wants to act on.
-func (tx *Tx) openFor(t eventing.Target, act eventing.Act, allowed ...eventing.ReviewStatus) (deadLetter, error) {
-	dl, ok := tx.deadLetter(t)
-	switch {
-	case !ok:
-		return dl, fmt.Errorf("dead letter %s: %w", t, eventing.ErrNotFound)
-	case !slices.Contains(allowed, dl.Status):
-		return dl, fmt.Errorf("dead letter %s is %s and cannot be %s: %w", t, dl.Status, act.Act, eventing.ErrState)
-	}
-	return dl, nil
 }

@@ -36,7 +36,7 @@ func TestADeadLetterEventSumsItsConsumersUp(t *testing.T) {
 	mail.Consumer = "mail"
 	die(t, s, billing, 3, start)
 	die(t, s, mail, 1, start.Add(time.Minute))
-	if err := s.Replay(t.Context(), eventing.Target{EventID: "e1", Consumer: "billing"}, eventing.Act{At: start}); err != nil {
+	if err := s.Replay(t.Context(), eventing.Target{EventID: "e1", Consumer: "billing"}, eventing.AnyGeneration, eventing.Act{At: start}); err != nil {
 		t.Fatal(err)
 	}
 	billing.Generation = 1
@@ -69,7 +69,7 @@ func TestAReplayOfUndecodableBytesContinuesTheirHistory(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := s.Replay(t.Context(), eventing.Target{EventID: id, Consumer: "billing"}, eventing.Act{At: now}); err != nil {
+	if err := s.Replay(t.Context(), eventing.Target{EventID: id, Consumer: "billing"}, eventing.AnyGeneration, eventing.Act{At: now}); err != nil {
 		t.Fatal(err)
 	}
 	d.Generation = 1
@@ -111,7 +111,7 @@ func TestHeldEventsDoNotBlockEachOthersReplay(t *testing.T) {
 	}
 	equalStrings(t, "claimed while both are open", claim(t, s))
 	for _, id := range []string{"e1", "e2"} {
-		if err := s.Replay(ctx, eventing.Target{EventID: id}, eventing.Act{At: now}); err != nil {
+		if err := s.Replay(ctx, eventing.Target{EventID: id}, eventing.AnyGeneration, eventing.Act{At: now}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -8,24 +8,42 @@ import (
 
 // Claim implements [eventing.DispatchStore]. It does not wait for the open
 // transaction.
-func (s *Store) Claim(ctx context.Context, r eventing.ClaimRequest) (rows []eventing.OutboxRow, err error) {
-	partitions, exclude := setOf(r.Partitions), setOf(r.Exclude)
+func (s *Store) Claim(ctx context.Context, r eventing.ClaimRequest) (c eventing.Claimed, err error) {
+	exclude := map[int64]bool{}
+	asked := make(map[int]*eventing.PartitionClaim, len(r.Partitions))
+	for _, p := range r.Partitions {
+		asked[p.Partition] = &p
+		for _, seq := range p.Exclude {
+			exclude[seq] = true
+		}
+	}
 	err = s.read(ctx, func(tx *Tx) {
 		holding := tx.holding()
+		c.Unsure = len(holding) > 0
 		for _, e := range s.pending {
-			if len(rows) >= r.Limit {
-				return
-			}
 			row := s.outbox.rows[e.id]
+			c.Unsure = c.Unsure || !row.DueAt.IsZero() || row.again
+			p := asked[row.Partition]
+			if p == nil || row.DueAt.After(r.Now) {
+				continue
+			}
+			if row.Lane == eventing.Critical && len(c.Critical) < r.Critical {
+				c.Critical = append(c.Critical, row.OutboxRow)
+			}
 			switch {
-			case !partitions[row.Partition], exclude[row.Seq], row.DueAt.After(r.Now):
+			case p.Limit == 0, row.Seq <= p.After, exclude[row.Seq]:
 			case row.Generation == 0 && holding[row.OrderingKey]:
 			default:
-				rows = append(rows, row.OutboxRow)
+				c.Rows = append(c.Rows, row.OutboxRow)
+				p.Limit--
 			}
 		}
+		c.Unadopted = r.Unadopted && len(s.unadopted) > 0
+		if r.Writers {
+			c.Drawn = s.committedSeq
+		}
 	})
-	return rows, err
+	return c, err
 }
 
 // holding returns the ordering keys that wait for an event which could not be
@@ -55,7 +73,11 @@ func (s *Store) Settle(ctx context.Context, r eventing.SettleRequest) (int, erro
 			if r.ByCompletion && tx.diedAtConsumer(row.OutboxRow) {
 				row.status = failed
 			}
-			tx.outbox.put(row.ID, row)
+			if r.Delete && row.status == sent {
+				tx.outbox.remove(row.ID)
+			} else {
+				tx.outbox.put(row.ID, row)
+			}
 			settled++
 			if row.Generation > 0 && row.Consumer == "" {
 				tx.publishedAfterAll(row.EventID, r)
@@ -67,6 +89,19 @@ func (s *Store) Settle(ctx context.Context, r eventing.SettleRequest) (int, erro
 		return 0, err
 	}
 	return settled, nil
+}
+
+// Expedite implements [eventing.DispatchStore].
+func (s *Store) Expedite(ctx context.Context, r eventing.SettleRequest) error {
+	return s.write(ctx, func(tx *Tx) error {
+		for _, claimed := range r.Rows {
+			if row, ok := tx.toSettle(claimed.ID); ok && tx.dispatches(r.Holder, row.Partition, r.Now) {
+				row.Lane = eventing.Expedited
+				tx.outbox.put(row.ID, row)
+			}
+		}
+		return eventing.Fault(ctx, eventing.FaultExpediting)
+	})
 }
 
 func (tx *Tx) toSettle(id string) (outboxRow, bool) {

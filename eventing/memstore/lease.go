@@ -1,7 +1,9 @@
 package memstore
 
 import (
+	"cmp"
 	"context"
+	"slices"
 	"time"
 
 	"github.com/waybill-go/waybill/eventing"
@@ -16,6 +18,7 @@ type lease struct {
 	holder string // empty: free
 	token  int64
 	until  time.Time
+	base   int64
 }
 
 func (l lease) heldBy(holder string, now time.Time) bool {
@@ -24,42 +27,67 @@ func (l lease) heldBy(holder string, now time.Time) bool {
 
 // AcquireLeases implements [eventing.LeaseStore]. It does not wait for the open
 // transaction: a handler that takes its time must not cost its process the leases.
-func (s *Store) AcquireLeases(ctx context.Context, r eventing.LeaseRequest) ([]eventing.Lease, error) {
+func (s *Store) AcquireLeases(ctx context.Context, r eventing.LeaseRequest) (t eventing.LeaseTable, err error) {
 	if err := ctx.Err(); err != nil {
-		return nil, err
+		return t, err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var held []eventing.Lease
+	if s.holders[r.Scope] == nil {
+		s.holders[r.Scope] = map[string]time.Time{}
+	}
+	s.holders[r.Scope][r.Holder] = r.Until
+	for holder, until := range s.holders[r.Scope] {
+		if holder == r.Holder || until.After(r.Now) {
+			t.Holders++
+		} else {
+			delete(s.holders[r.Scope], holder)
+		}
+	}
 	for p := range eventing.Partitions {
 		key := leaseKey{r.Scope, p}
 		l := s.leases[key]
-		switch {
-		case l.holder == r.Holder: // also if it has run out: nobody wanted it
-		case l.holder == "" || !l.until.After(r.Now):
-			l.holder = r.Holder
-			l.token++
-		default:
-			continue
+		if r.Partitions == nil || slices.Contains(r.Partitions, p) {
+			free := l.holder == "" || !l.until.After(r.Now)
+			had := l.holder == r.Holder
+			if l.holder != r.Holder && free {
+				l.holder = r.Holder
+				l.token++
+			}
+			if l.holder == r.Holder { // also if it has run out: nobody wanted it
+				l.until = r.Until
+				if had {
+					l.base = cmp.Or(r.Bases[p], l.base)
+				}
+			}
+			s.leases[key] = l
 		}
-		l.until = r.Until
-		s.leases[key] = l
-		held = append(held, eventing.Lease{Scope: r.Scope, Partition: p, Token: l.token, Until: l.until})
+		lease := eventing.Lease{Scope: r.Scope, Partition: p, Holder: l.holder, Token: l.token, Until: l.until, Base: l.base}
+		switch {
+		case !l.until.After(r.Now):
+		case l.holder == r.Holder:
+			t.Held = append(t.Held, lease)
+		case l.holder != "":
+			t.Others = append(t.Others, lease)
+		}
 	}
-	return held, nil
+	return t, nil
 }
 
 // ReleaseLeases implements [eventing.LeaseStore].
-func (s *Store) ReleaseLeases(ctx context.Context, scope, holder string) error {
+func (s *Store) ReleaseLeases(ctx context.Context, scope, holder string, partitions []int) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for key, l := range s.leases {
-		if key.scope == scope && l.holder == holder {
-			s.leases[key] = lease{token: l.token}
+		if key.scope == scope && l.holder == holder && (partitions == nil || slices.Contains(partitions, key.partition)) {
+			s.leases[key] = lease{token: l.token, base: l.base}
 		}
+	}
+	if partitions == nil {
+		delete(s.holders[scope], holder)
 	}
 	return nil
 }

@@ -93,7 +93,14 @@ func (s *Store) Forget(ctx context.Context, r eventing.Run, now time.Time) error
 		if err := tx.rely(r.Lease); err != nil {
 			return err
 		}
-		if tx.inbox.get(targetOf(r.Delivery)) != nil {
+		t := targetOf(r.Delivery)
+		processed, d := tx.inbox.get(t), tx.deliveries.get(t)
+		dl, died := tx.deadLetter(t)
+		switch {
+		case processed == nil:
+		case d != nil && d.Force && d.Generation > processed.generation, died && dl.Generation > processed.generation:
+			// A forced run is yet to do what it has to.
+		default:
 			tx.processed(r, now, time.Time{})
 		}
 		return nil

@@ -30,17 +30,19 @@ type Store struct {
 
 	// mu is held for reading by readers, and for writing by commits and leases. The
 	// open transaction reads the tables without it: nobody else could change them.
-	mu         sync.RWMutex
-	outbox     table[string, outboxRow]         // event_outbox, by row ID
-	inbox      table[eventing.Target, inboxRow] // processed_events
-	deliveries table[eventing.Target, delivery] // event_deliveries
-	dead       table[string, deadEvent]         // dead_letter_events and their consumers, by event ID
-	leases     map[leaseKey]lease               // event_leases; not transactional, see commit
-	values     table[string, string]            // the application's
-	lists      map[string][]string              // the application's
-	pending    queue                            // index: pending rows that are adopted, by Seq
-	unadopted  queue                            // index: pending rows that are not
-	lanes      map[lane]queue                   // index: deliveries of a consumer's key, by position
+	mu           sync.RWMutex
+	committedSeq int64                            // the highest
+	outbox       table[string, outboxRow]         // event_outbox, by row ID
+	inbox        table[eventing.Target, inboxRow] // processed_events
+	deliveries   table[eventing.Target, delivery] // event_deliveries
+	dead         table[string, deadEvent]         // dead_letter_events and their consumers, by event ID
+	leases       map[leaseKey]lease               // event_leases; not transactional, see commit
+	holders      map[string]map[string]time.Time  // event_lease_holders, by scope; until when
+	values       table[string, string]            // the application's
+	lists        map[string][]string              // the application's
+	pending      queue                            // index: pending rows that are adopted, by Seq
+	unadopted    queue                            // index: pending rows that are not
+	lanes        map[lane]queue                   // index: deliveries of a consumer's key, by position
 }
 
 var (
@@ -62,6 +64,7 @@ func New() *Store {
 		dead:       table[string, deadEvent]{rows: map[string]*deadEvent{}},
 		values:     table[string, string]{rows: map[string]*string{}},
 		leases:     map[leaseKey]lease{},
+		holders:    map[string]map[string]time.Time{},
 		lists:      map[string][]string{},
 		lanes:      map[lane]queue{},
 	}
@@ -101,10 +104,12 @@ type outboxRow struct {
 	status    status
 	settledAt time.Time
 	unadopted bool // written by hand: ordering key and partition are not known yet
+	again     bool // adopted or requeued: later rows may have been dispatched before it
 }
 
 type inboxRow struct {
-	until time.Time
+	until      time.Time
+	generation int
 }
 
 type delivery struct {

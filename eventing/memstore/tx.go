@@ -118,6 +118,7 @@ func (tx *Tx) commit() error {
 	tx.deliveries.apply()
 	tx.dead.apply()
 	tx.values.apply()
+	s.committedSeq = s.lastSeq
 	for list, values := range tx.lists {
 		s.lists[list] = append(s.lists[list], values...)
 	}

@@ -21,16 +21,16 @@ func outboxOf(s *memstore.Store) *eventing.Outbox[*memstore.Tx] {
 
 func claim(t *testing.T, s *memstore.Store) []string {
 	t.Helper()
-	r := eventing.ClaimRequest{Now: time.Now(), Limit: 100}
+	r := eventing.ClaimRequest{Now: time.Now()}
 	for p := range eventing.Partitions {
-		r.Partitions = append(r.Partitions, p)
+		r.Partitions = append(r.Partitions, eventing.PartitionClaim{Partition: p, Limit: 100})
 	}
-	rows, err := s.Claim(t.Context(), r)
+	claimed, err := s.Claim(t.Context(), r)
 	if err != nil {
 		t.Fatal(err)
 	}
 	ids := []string{}
-	for _, row := range rows {
+	for _, row := range claimed.Rows {
 		ids = append(ids, row.EventID)
 	}
 	return ids
@@ -186,8 +186,10 @@ func TestReadersDoNotWaitForTheOpenTransaction(t *testing.T) {
 	if _, err := s.DeadLetters(ctx, eventing.DeadLetterFilter{}); err != nil {
 		t.Errorf("DeadLetters: %v", err)
 	}
-	if held, err := s.AcquireLeases(ctx, eventing.LeaseRequest{Scope: "x", Holder: "a"}); err != nil || len(held) != eventing.Partitions {
-		t.Errorf("AcquireLeases: %d, %v", len(held), err)
+	until := time.Now().Add(time.Minute)
+	table, err := s.AcquireLeases(ctx, eventing.LeaseRequest{Scope: "x", Holder: "a", Until: until})
+	if err != nil || len(table.Held) != eventing.Partitions {
+		t.Errorf("AcquireLeases: %d, %v", len(table.Held), err)
 	}
 	equalStrings(t, "claimed", claim(t, s))
 }
@@ -215,7 +217,7 @@ func TestALeaseTakenOverWhileTheHandlerRunsRollsBack(t *testing.T) {
 	t.Parallel()
 	s := memstore.New()
 	now := time.Now()
-	held, err := s.AcquireLeases(t.Context(), eventing.LeaseRequest{Scope: "c", Holder: "a", Now: now, Until: now.Add(time.Second)})
+	table, err := s.AcquireLeases(t.Context(), eventing.LeaseRequest{Scope: "c", Holder: "a", Now: now, Until: now.Add(time.Second)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -223,7 +225,7 @@ func TestALeaseTakenOverWhileTheHandlerRunsRollsBack(t *testing.T) {
 		_, err := s.AcquireLeases(t.Context(), eventing.LeaseRequest{Scope: "c", Holder: "b", Now: now.Add(time.Second), Until: now.Add(time.Minute)})
 		return err
 	}
-	run := eventing.Run{Delivery: eventing.Delivery{Consumer: "c", EventID: "e1"}, Lease: &held[0]}
+	run := eventing.Run{Delivery: eventing.Delivery{Consumer: "c", EventID: "e1"}, Lease: &table.Held[0]}
 	err = s.Succeed(t.Context(), eventing.Success{Run: run, Now: now, Effect: func(ctx context.Context, tx any) error {
 		tx.(*memstore.Tx).Set("effect", "1")
 		return nil
@@ -277,13 +279,13 @@ func TestATransactionalHandlerCannotBeginAnother(t *testing.T) {
 	if err := o.InTx(t.Context(), func(tx *memstore.Tx) error { return o.Append(t.Context(), tx, event("e1", "o1")) }); err != nil {
 		t.Fatal(err)
 	}
-	rows, err := s.Claim(t.Context(), eventing.ClaimRequest{
-		Partitions: []int{eventing.PartitionOf("order/o1", "e1")}, Now: time.Now(), Limit: 1,
+	claimed, err := s.Claim(t.Context(), eventing.ClaimRequest{
+		Partitions: []eventing.PartitionClaim{{Partition: eventing.PartitionOf("order/o1", "e1"), Limit: 1}}, Now: time.Now(),
 	})
-	if err != nil || len(rows) != 1 {
-		t.Fatalf("claimed %v, %v", rows, err)
+	if err != nil || len(claimed.Rows) != 1 {
+		t.Fatalf("claimed %v, %v", claimed, err)
 	}
-	env, err := eventing.DecodeEnvelope(rows[0].Payload)
+	env, err := eventing.DecodeEnvelope(claimed.Rows[0].Payload)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,12 +6,8 @@ import (
 	"context"
 	"database/sql"
 	"embed"
-	"errors"
 	"fmt"
 	"io/fs"
-	"strconv"
-	"strings"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -29,12 +25,18 @@ type Store struct {
 	pool *pgxpool.Pool
 }
 
-var _ eventing.OutboxStore[pgx.Tx] = (*Store)(nil)
+var (
+	_ eventing.OutboxStore[pgx.Tx] = (*Store)(nil)
+	_ eventing.Listener            = (*Store)(nil)
+	_ eventing.Listener            = (*SQLStore)(nil)
+)
 
 // New returns a store on a database that [Migrate] has prepared. Whoever made
 // the pool closes it.
 func New(pool *pgxpool.Pool) *Store {
-	return &Store{sqlstore.New(pgDB{pgConn{pool}, pool}, dialect), pool}
+	s := &Store{sqlstore.New(pgDB{pgConn{pool}, pool}, dialect), pool}
+	s.Announce = newBell(pgConn{pool}).ring
+	return s
 }
 
 // InTx runs fn in a transaction.
@@ -52,16 +54,44 @@ func (s *Store) LockKeys(ctx context.Context, tx pgx.Tx, keys []string) error {
 	return s.Store.LockKeys(ctx, pgConn{tx}, keys)
 }
 
+// Listen implements [eventing.Listener], on a connection of its own that it takes from
+// the pool and does not give back.
+func (s *Store) Listen(ctx context.Context, listening func()) error {
+	pooled, err := s.pool.Acquire(ctx)
+	if err != nil {
+		return typed(err)
+	}
+	return listen(ctx, pooled.Hijack(), pgConn{s.pool}, listening, s.Wake)
+}
+
 // Ping checks that the database answers.
 func (s *Store) Ping(ctx context.Context) error { return s.pool.Ping(ctx) }
 
 // SQLStore is a store over database/sql. Its transactions are [*sql.Tx], so it
-// works with whatever can hand out one: GORM, sqlx, bun, ent.
-type SQLStore struct{ sqlstore.SQLStore }
+// works with whatever can hand out one: GORM, sqlx, bun.
+type SQLStore struct {
+	sqlstore.SQLStore
+
+	db *sql.DB
+}
 
 // NewSQL returns a store on a database that [Migrate] has prepared.
 func NewSQL(db *sql.DB) *SQLStore {
-	return &SQLStore{sqlstore.SQLStore{Store: sqlstore.New(sqlstore.NewSQLDB(db, db), sqlDialect)}}
+	adapted := sqlstore.NewSQLDB(db, db, typed)
+	adapted.OwnTx = ownTx
+	s := &SQLStore{sqlstore.SQLStore{Store: sqlstore.New(adapted, sqlDialect)}, db}
+	s.Announce = newBell(sqlstore.SQLConn{Typed: typed, C: db}).ring
+	return s
+}
+
+// Listen implements [eventing.Listener], on a connection of its own beside those of the
+// database. It is [errors.ErrUnsupported] with a driver other than pgx.
+func (s *SQLStore) Listen(ctx context.Context, listening func()) error {
+	own, err := connectLike(ctx, s.db)
+	if err != nil {
+		return typed(err)
+	}
+	return listen(ctx, own, sqlstore.SQLConn{Typed: typed, C: s.db}, listening, s.Wake)
 }
 
 //go:embed migrations/*.sql
@@ -82,76 +112,4 @@ func Migrate(ctx context.Context, pool *pgxpool.Pool) error {
 		err = fmt.Errorf("migrate: %w", closeErr)
 	}
 	return err
-}
-
-var dialect = sqlstore.Dialect{
-	Timestamp:     "timestamptz",
-	ForUpdate:     "FOR UPDATE",
-	ForShare:      "FOR SHARE",
-	SkipLocked:    "FOR UPDATE SKIP LOCKED",
-	RowsPerInsert: 500,
-	In:            func(expr, parameter string) string { return expr + " = ANY(CAST(" + parameter + " AS text[]))" },
-	InInts:        func(expr, parameter string) string { return expr + " = ANY(CAST(" + parameter + " AS bigint[]))" },
-	List:          func(values []string) any { return append([]string{}, values...) },
-	Ints:          func(values []int64) any { return append([]int64{}, values...) },
-	Time: func(t time.Time) any {
-		if t.IsZero() {
-			return nil
-		}
-		return t.UTC()
-	},
-	Broken:   broken,
-	LockKeys: lockKeys(func(values []string) any { return values }),
-}
-
-// broken recognises, by SQLSTATE
-// (https://www.postgresql.org/docs/current/errcodes-appendix.html), a transaction that
-// an earlier error has aborted and a constraint that fails at the commit; and, by the
-// drivers' errors, a transaction that somebody else has ended.
-func broken(err error) bool {
-	var state interface{ SQLState() string }
-	if errors.As(err, &state) {
-		const aborted, integrity = "25P02", "23"
-		return state.SQLState() == aborted || strings.HasPrefix(state.SQLState(), integrity)
-	}
-	return errors.Is(err, pgx.ErrTxClosed) || errors.Is(err, pgx.ErrTxCommitRollback) || errors.Is(err, sql.ErrTxDone)
-}
-
-// sqlDialect passes lists as text, which every driver of database/sql can.
-var sqlDialect = func() sqlstore.Dialect {
-	d := dialect
-	d.List = func(values []string) any { return textArray(values) }
-	d.Ints = func(values []int64) any {
-		list := make([]string, len(values))
-		for i, v := range values {
-			list[i] = strconv.FormatInt(v, 10)
-		}
-		return textArray(list)
-	}
-	d.LockKeys = lockKeys(func(values []string) any { return textArray(values) })
-	return d
-}()
-
-// textArray writes an array literal
-// (https://www.postgresql.org/docs/current/arrays.html#ARRAYS-IO).
-func textArray(values []string) string {
-	quote := strings.NewReplacer(`\`, `\\`, `"`, `\"`)
-	var b strings.Builder
-	b.WriteByte('{')
-	for i, v := range values {
-		if i > 0 {
-			b.WriteByte(',')
-		}
-		b.WriteString(`"` + quote.Replace(v) + `"`)
-	}
-	b.WriteByte('}')
-	return b.String()
-}
-
-// lockKeys locks in the order of the list, which is sorted.
-func lockKeys(list func([]string) any) func(context.Context, sqlstore.Conn, []string) error {
-	return func(ctx context.Context, c sqlstore.Conn, keys []string) error {
-		_, err := c.Exec(ctx, `SELECT pg_advisory_xact_lock(hashtextextended(k, 0)) FROM unnest(CAST($1 AS text[])) AS k`, list(keys))
-		return err
-	}
 }

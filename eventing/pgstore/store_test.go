@@ -73,11 +73,17 @@ func take(tb testing.TB) database {
 	return d
 }
 
-const empty = `TRUNCATE event_outbox, processed_events, event_deliveries, dead_letter_consumers, dead_letter_events, event_leases, effects RESTART IDENTITY`
+const empty = `TRUNCATE event_outbox, processed_events, event_deliveries, dead_letter_consumers, dead_letter_events, event_leases, event_lease_holders, effects RESTART IDENTITY`
 
 func create(tb testing.TB) database {
 	tb.Helper()
-	cfg, err := pgxpool.ParseConfig(testserver.KeptPostgresURL(tb))
+	return prepare(tb, testserver.KeptPostgresURL(tb))
+}
+
+// prepare makes the schema.
+func prepare(tb testing.TB, url string) database {
+	tb.Helper()
+	cfg, err := pgxpool.ParseConfig(url)
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -52,7 +52,7 @@ func Open(ctx context.Context, path string) (*Store, error) {
 	if _, err := Migrations().Up(ctx, write); err != nil {
 		return nil, errors.Join(fmt.Errorf("open SQLite %s: %w", path, err), s.Close())
 	}
-	s.SQLStore = sqlstore.SQLStore{Store: sqlstore.New(sqlstore.NewSQLDB(read, write), dialect)}
+	s.SQLStore = sqlstore.SQLStore{Store: sqlstore.New(sqlstore.NewSQLDB(read, write, nil), dialect)}
 	return s, nil
 }
 
@@ -97,7 +97,20 @@ var dialect = sqlstore.Dialect{
 	InInts:        in,
 	List:          func(values []string) any { return asJSON(append([]string{}, values...)) },
 	Ints:          func(values []int64) any { return asJSON(append([]int64{}, values...)) },
+	IntsText:      func(values []int64) string { return asJSON(append([]int64{}, values...)) },
 	Broken:        broken,
+	ListTable:     func(parameter string) string { return "json_each(" + parameter + ")" },
+	ListOfPairs: func(n, m string) string {
+		return "(SELECT a.value AS n, b.value AS m FROM json_each(" + n + ") a JOIN json_each(" + m + ") b ON b.key = a.key)"
+	},
+	// There is one index, in the order of seq. What is settled leaves it at once.
+	WholeLimit: true,
+	ClaimPartitions: `SELECT ` + sqlstore.OutboxColumns + `, 3 FROM event_outbox o
+WHERE status = 'pending' AND partition IN (SELECT p.value FROM json_each($1) p JOIN json_each($3) n ON n.key = p.key WHERE n.value > 0)
+	AND seq > (SELECT min(value) FROM json_each($2))
+	AND (due_at IS NULL OR due_at <= $4) AND seq NOT IN (SELECT f.value FROM json_each($5) e, json_each(e.value) f) AND ` + sqlstore.NotHeld + `
+ORDER BY seq LIMIT (SELECT coalesce(sum(value), 0) FROM json_each($3))`,
+	Writers: `SELECT COALESCE(max(seq), 0) AS drawn, '' AS name FROM event_outbox`, // one at a time
 	Time: func(t time.Time) any {
 		if t.IsZero() {
 			return nil

@@ -39,20 +39,22 @@ func (s *Store) Stats(ctx context.Context) (st eventing.Stats, err error) {
 	return st, err
 }
 
-const selectedSent = ` WHERE status = 'sent' AND ($1 = 0 OR {in event_id $2})
-	AND (CAST($3 AS {timestamp}) IS NULL OR sent_at >= $3) AND (CAST($4 AS {timestamp}) IS NULL OR sent_at < $4)`
+// Later rows have been dispatched before: see completeRow. What adoption has set aside has an
+// error, and was never sent.
+const requeue = `
+UPDATE event_outbox SET status = 'pending', sent_at = NULL, due_at = $2, lane = CASE WHEN lane = 'expedited' THEN 'critical' ELSE lane END
+WHERE {in ints seq $1} AND status = 'sent' AND last_error IS NULL
+	AND NOT EXISTS (SELECT 1 FROM event_outbox p WHERE p.id = event_outbox.id AND p.status = 'pending')`
 
 // Requeue implements [eventing.AdminStore].
-func (s *Store) Requeue(ctx context.Context, f eventing.RequeueFilter, dry bool) (n int, err error) {
-	args := []any{len(f.EventIDs), s.list(f.EventIDs), s.time(f.SentFrom), s.time(f.SentTo)}
-	if dry {
-		_, err = one(ctx, s.db, s.sql(`SELECT count(*) FROM event_outbox`+selectedSent), args, &n)
-		return n, err
-	}
-	err = s.inTx(ctx, func(tx Tx) error {
-		changed, err := tx.Exec(ctx, s.sql(`UPDATE event_outbox SET status = 'pending', sent_at = NULL`+selectedSent), args...)
+func (s *Store) Requeue(ctx context.Context, seqs []int64) (n int, err error) {
+	err = s.retryTx(ctx, func(tx Tx) error {
+		changed, err := tx.Exec(ctx, s.sql(requeue), s.d.Ints(seqs), s.time(longAgo))
 		n = int(changed)
 		return err
 	})
-	return n, err
+	if err != nil {
+		return 0, err
+	}
+	return n, nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/waybill-go/waybill/eventing"
 )
@@ -20,7 +21,7 @@ func (s *Store) Adopt(ctx context.Context, r eventing.AdoptRequest) (n int, err 
 		return 0, err
 	}
 	for _, seq := range found {
-		if adoptErr := s.inTx(ctx, func(tx Tx) error { return s.adopt(ctx, tx, seq, r) }); adoptErr != nil {
+		if adoptErr := s.retryTx(ctx, func(tx Tx) error { return s.adopt(ctx, tx, seq, r) }); adoptErr != nil {
 			err = errors.Join(err, fmt.Errorf("row with seq %d: %w", seq, adoptErr))
 			continue // one bad row must not keep the others waiting
 		}
@@ -30,20 +31,21 @@ func (s *Store) Adopt(ctx context.Context, r eventing.AdoptRequest) (n int, err 
 }
 
 const lockUnadopted = `
-SELECT ` + outboxColumns + ` FROM event_outbox WHERE seq = $1 AND partition IS NULL AND status = 'pending' {for update}`
+SELECT ` + OutboxColumns + ` FROM event_outbox WHERE seq = $1 AND partition IS NULL AND status = 'pending' {for update}`
 
 const deadLettersOfEvent = `SELECT consumer_name, status FROM dead_letter_consumers WHERE event_id = $1 ORDER BY consumer_name {for update}`
 
 // adopt takes in one row, if nobody else has.
 func (s *Store) adopt(ctx context.Context, tx Tx, seq int64, r eventing.AdoptRequest) error {
-	var row eventing.OutboxRow
+	scanner := newRowScanner()
 	found := false
 	if err := each(ctx, tx, s.sql(lockUnadopted), []any{seq}, func(rows Rows) error {
 		found = true
-		return scanOutboxRow(rows, &row)
+		return scanner.scan(rows)
 	}); err != nil || !found {
 		return err
 	}
+	row := scanner.row
 	var open []string
 	known := 0
 	if err := each(ctx, tx, s.sql(deadLettersOfEvent), []any{row.EventID}, func(rows Rows) error {
@@ -73,8 +75,10 @@ const deleteRow = `DELETE FROM event_outbox WHERE seq = $1`
 const setRow = `
 UPDATE event_outbox SET id = id || '/' || CAST(seq AS text), status = $2, sent_at = $3, partition = 0, last_error = $4 WHERE seq = $1`
 
+// Later rows may have been dispatched before it: it is given a due time, long ago, which
+// tells so.
 const completeRow = `
-UPDATE event_outbox SET event_type = $2, payload = $3, ordering_key = $4, partition = $5 WHERE seq = $1`
+UPDATE event_outbox SET event_type = $2, payload = $3, ordering_key = $4, partition = $5, due_at = coalesce(due_at, $6) WHERE seq = $1`
 
 func (s *Store) adoptKnown(ctx context.Context, tx Tx, row eventing.OutboxRow, known int, open []string, r eventing.AdoptRequest) error {
 	complete, err := eventing.CompleteRow(row)
@@ -100,9 +104,11 @@ func (s *Store) adoptKnown(ctx context.Context, tx Tx, row eventing.OutboxRow, k
 		_, err := tx.Exec(ctx, s.sql(setRow), row.Seq, "sent", s.time(r.Now), "every dead letter of this event is closed: nothing to run")
 		return err
 	}
-	_, err = tx.Exec(ctx, s.sql(completeRow), row.Seq, complete.EventType, string(complete.Payload), nullable(complete.OrderingKey), complete.Partition)
+	_, err = tx.Exec(ctx, s.sql(completeRow), row.Seq, complete.EventType, string(complete.Payload), nullable(complete.OrderingKey), complete.Partition, s.time(longAgo))
 	return err
 }
+
+var longAgo = time.Unix(0, 0)
 
 const deliveryState = `SELECT state FROM event_deliveries WHERE consumer_name = $1 AND event_id = $2`
 

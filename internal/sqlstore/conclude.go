@@ -10,14 +10,22 @@ import (
 
 // The primary key stops a concurrent twin: its insert waits for this transaction
 // and then inserts nothing.
-const insertInbox = `
+const (
+	intoInbox = `
 INSERT INTO processed_events (event_id, consumer_name, processed_at, expires_at, generation) VALUES ($1, $2, $3, $4, $5)
-ON CONFLICT (event_id, consumer_name) DO NOTHING`
+ON CONFLICT (event_id, consumer_name) DO `
+	insertInbox = intoInbox + `NOTHING`
+)
+
+// A forced run goes past what earlier ones have left; its twin waits for this transaction, too,
+// and then finds its own generation.
+const insertForced = intoInbox + `UPDATE SET processed_at = excluded.processed_at, expires_at = excluded.expires_at, generation = excluded.generation
+WHERE processed_events.generation < excluded.generation`
 
 // Succeed implements [eventing.ConsumerStore].
 func (s *Store) Succeed(ctx context.Context, r eventing.Success) error {
 	handled := false
-	err := s.inTx(ctx, func(tx Tx) error {
+	err := InTx(ctx, s.db, func(tx Tx) error { // a handler may take its time
 		if r.Effect != nil {
 			if err := r.Effect(ctx, tx.Raw()); err != nil {
 				return err
@@ -33,11 +41,15 @@ func (s *Store) Succeed(ctx context.Context, r eventing.Success) error {
 		if err := s.lockReplayed(ctx, tx, r.Run); err != nil {
 			return err
 		}
-		inserted, err := tx.Exec(ctx, s.sql(insertInbox), r.EventID, r.Consumer, s.time(r.Now), s.time(r.InboxUntil), r.Generation)
+		statement := insertInbox
+		if r.Force {
+			statement = insertForced
+		}
+		written, err := tx.Exec(ctx, s.sql(statement), r.EventID, r.Consumer, s.time(r.Now), s.time(r.InboxUntil), r.Generation)
 		if err != nil {
 			return err
 		}
-		if inserted == 0 {
+		if written == 0 {
 			return conflict(r.Run)
 		}
 		if err := s.removeDelivery(ctx, tx, r.Run); err != nil {
@@ -117,23 +129,15 @@ const deleteInbox = `DELETE FROM processed_events WHERE event_id = $1 AND consum
 
 // Fail implements [eventing.ConsumerStore].
 func (s *Store) Fail(ctx context.Context, f eventing.Failure) error {
-	return s.inTx(ctx, func(tx Tx) error {
+	finished := false
+	err := s.inTx(ctx, func(tx Tx) error {
 		if err := s.checkLease(ctx, tx, f.Lease); err != nil {
 			return err
 		}
 		if err := s.lockReplayed(ctx, tx, f.Run); err != nil {
 			return err
 		}
-		// A twin may be about to commit its success: inserting the inbox row waits for
-		// it, which looking would not.
-		inserted, err := tx.Exec(ctx, s.sql(insertInbox), f.EventID, f.Consumer, s.time(f.Now), nil, f.Generation)
-		if err != nil {
-			return err
-		}
-		if inserted == 0 {
-			return conflict(f.Run)
-		}
-		if _, err := tx.Exec(ctx, s.sql(deleteInbox), f.EventID, f.Consumer); err != nil {
+		if err := s.unprocessed(ctx, tx, f); err != nil {
 			return err
 		}
 		if err := s.recordFailure(ctx, tx, f); err != nil {
@@ -142,12 +146,47 @@ func (s *Store) Fail(ctx context.Context, f eventing.Failure) error {
 		if err := s.afterFailure(ctx, tx, f); err != nil {
 			return err
 		}
-		return finish(ctx, tx, f.Finish, eventing.FaultFailing)
+		err := finish(ctx, tx, f.Finish, eventing.FaultFailing)
+		finished = f.Finish != nil && err == nil
+		return err
 	})
+	if finished && s.d.Broken(err) {
+		return fmt.Errorf("%w: %w", eventing.ErrBrokenTx, err)
+	}
+	return err
+}
+
+const lockInbox = inboxGeneration + ` {for update}`
+
+// unprocessed makes sure that no twin of a failed run has succeeded. One may be about to
+// commit its success: inserting the inbox row, or locking the one that a forced run goes
+// past, waits for it, which looking would not.
+func (s *Store) unprocessed(ctx context.Context, tx Tx, f eventing.Failure) error {
+	if f.Force {
+		var generation int
+		found, err := one(ctx, tx, s.sql(lockInbox), []any{f.EventID, f.Consumer}, &generation)
+		switch {
+		case err != nil:
+			return err
+		case found && generation >= f.Generation:
+			return conflict(f.Run)
+		case found:
+			return nil
+		}
+	}
+	inserted, err := tx.Exec(ctx, s.sql(insertInbox), f.EventID, f.Consumer, s.time(f.Now), nil, f.Generation)
+	if err != nil {
+		return err
+	}
+	if inserted == 0 {
+		return conflict(f.Run)
+	}
+	_, err = tx.Exec(ctx, s.sql(deleteInbox), f.EventID, f.Consumer)
+	return err
 }
 
 const updateDelivery = `
-UPDATE event_deliveries SET state = $6, attempts = $7, attempt_history = $8, due_at = $9, updated_at = $10, payload = $11, claim_token = NULL, claim_until = NULL` + asFound
+UPDATE event_deliveries SET state = $6, attempts = $7, attempt_history = $8, due_at = $9, updated_at = $10, payload = $11, outbox_seq = $12, claim_token = NULL, claim_until = NULL` + asFound
 
 // recordFailure writes the delivery row of a failed run.
 func (s *Store) recordFailure(ctx context.Context, tx Tx, f eventing.Failure) error {
@@ -158,10 +197,10 @@ func (s *Store) recordFailure(ctx context.Context, tx Tx, f eventing.Failure) er
 	var written int64
 	if f.Found == eventing.StateNone {
 		written, err = tx.Exec(ctx, s.sql(insertDelivery), f.Consumer, f.EventID, f.EventType, nullable(f.OrderingKey), f.Partition,
-			string(f.State), f.Attempts, f.PriorAttempts, s.time(f.DueAt), f.Generation, history, string(f.Payload), nullable(f.OutboxID), s.time(f.Now))
+			string(f.State), f.Attempts, f.PriorAttempts, s.time(f.DueAt), f.Generation, history, string(f.Payload), nullableInt(f.OutboxSeq), s.time(f.Now), nullableBool(f.Force))
 	} else {
 		written, err = tx.Exec(ctx, s.sql(updateDelivery), f.Consumer, f.EventID, string(f.Found), f.Generation, f.ClaimToken,
-			string(f.State), f.Attempts, history, s.time(f.DueAt), s.time(f.Now), string(f.Payload))
+			string(f.State), f.Attempts, history, s.time(f.DueAt), s.time(f.Now), string(f.Payload), nullableInt(f.OutboxSeq))
 	}
 	if err == nil && written == 0 {
 		err = conflict(f.Run)
@@ -187,7 +226,7 @@ func (s *Store) afterFailure(ctx context.Context, tx Tx, f eventing.Failure) err
 
 // With an in-process broker a settled row says what became of the event, also
 // hours later.
-const failSentRow = `UPDATE event_outbox SET status = 'failed', last_error = $2 WHERE id = $1 AND status = 'sent'`
+const failSentRow = `UPDATE event_outbox SET status = 'failed', last_error = $2 WHERE seq = $1 AND status = 'sent'`
 
 // bury opens the dead letter of a delivery that has just died.
 func (s *Store) bury(ctx context.Context, tx Tx, f eventing.Failure) error {
@@ -195,10 +234,10 @@ func (s *Store) bury(ctx context.Context, tx Tx, f eventing.Failure) error {
 		eventID: f.EventID, consumer: f.Consumer, eventType: f.EventType, payload: f.Payload,
 		stage: f.Stage, reason: f.Reason, message: f.Message, attempts: f.Attempts, history: f.History,
 		orderingKey: f.OrderingKey, generation: f.Generation, now: f.Now, until: f.DeadLetterUntil,
-	}); err != nil || f.OutboxID == "" {
+	}); err != nil || f.OutboxSeq == 0 {
 		return err
 	}
-	_, err := tx.Exec(ctx, s.sql(failSentRow), f.OutboxID, f.Message)
+	_, err := tx.Exec(ctx, s.sql(failSentRow), f.OutboxSeq, f.Message)
 	return err
 }
 

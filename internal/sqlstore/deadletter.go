@@ -3,6 +3,7 @@ package sqlstore
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/waybill-go/waybill/eventing"
@@ -36,7 +37,8 @@ INSERT INTO dead_letter_consumers (event_id, consumer_name, stage, reason_code, 
 VALUES ($1, $2, $3, $4, $5, $6, $7, 'pending', $8, $9, $10, $11, $11, $12)
 ON CONFLICT (event_id, consumer_name) DO UPDATE SET reason_code = excluded.reason_code, reason_message = excluded.reason_message,
 	attempt_count = excluded.attempt_count, attempt_history = excluded.attempt_history, status = 'pending', resolution = NULL,
-	stage = excluded.stage, holds_key = excluded.holds_key, updated_at = excluded.updated_at, expires_at = excluded.expires_at`
+	stage = excluded.stage, holds_key = excluded.holds_key, updated_at = excluded.updated_at, expires_at = excluded.expires_at, scheduled_at = NULL,
+	generation = CASE WHEN excluded.generation > dead_letter_consumers.generation THEN excluded.generation ELSE dead_letter_consumers.generation END`
 
 // recordDeath opens a dead letter, or opens it again.
 func (s *Store) recordDeath(ctx context.Context, tx Tx, d death) error {
@@ -49,6 +51,7 @@ func (s *Store) recordDeath(ctx context.Context, tx Tx, d death) error {
 	case d.stage == eventing.StageDispatch: // no consumer has tried
 		d.attempts, d.history = known, history.V
 	case d.attempts <= known: // no delivery row went on counting: do it here
+		d.history = slices.Clone(d.history) // the caller may have to do all this again
 		for i := range d.history {
 			d.history[i].Attempt += known
 		}
@@ -72,44 +75,6 @@ func (s *Store) recordDeath(ctx context.Context, tx Tx, d death) error {
 
 const maxHistory = 100
 
-const selectDeadLetters = `
-SELECT c.event_id, c.consumer_name, e.event_type, c.stage, c.reason_code, c.reason_message, c.attempt_count, c.attempt_history,
-	c.status, c.resolution, c.notes, c.ordering_key, c.generation, c.created_at, c.updated_at, c.expires_at, e.payload,
-	CASE WHEN c.ordering_key IS NULL THEN 0 ELSE (SELECT count(*) FROM event_deliveries p WHERE p.consumer_name = c.consumer_name
-		AND p.ordering_key = c.ordering_key AND p.state = 'parked') END
-FROM dead_letter_consumers c JOIN dead_letter_events e ON e.event_id = c.event_id `
-
-const listDeadLetters = selectDeadLetters + `
-WHERE ($1 = '' OR c.event_id = $1) AND ($2 = '' OR c.consumer_name = $2) AND ($3 = '' OR c.status = $3)
-	AND ($4 = 0 OR c.status <> 'closed')
-ORDER BY c.created_at, c.event_id, c.consumer_name LIMIT $5`
-
-func scanDeadLetter(rows Rows, d *eventing.DeadLetter) error {
-	var history jsonText[[]eventing.Attempt]
-	var acts jsonText[[]eventing.Act]
-	var resolution, key text
-	var stage, reason, status string
-	var created, updated, expires Timestamp
-	if err := rows.Scan(&d.EventID, &d.Consumer, &d.EventType, &stage, &reason, &d.Message, &d.AttemptCount, &history,
-		&status, &resolution, &acts, &key, &d.Generation, &created, &updated, &expires, &d.Payload, &d.ParkedBehind); err != nil {
-		return err
-	}
-	d.Stage, d.Reason, d.Status = eventing.Stage(stage), eventing.ReasonCode(reason), eventing.ReviewStatus(status)
-	d.Resolution, d.OrderingKey, d.History, d.Acts = eventing.Resolution(resolution), string(key), history.V, acts.V
-	d.CreatedAt, d.UpdatedAt, d.ExpiresAt = created.Time, updated.Time, expires.Time
-	return nil
-}
-
-// DeadLetters implements [eventing.DeadLetterStore].
-func (s *Store) DeadLetters(ctx context.Context, f eventing.DeadLetterFilter) (letters []eventing.DeadLetter, err error) {
-	args := []any{f.EventID, f.Consumer, string(f.Status), boolToInt(f.OpenOnly), f.Limit}
-	err = each(ctx, s.db, s.sql(listDeadLetters), args, func(rows Rows) error {
-		letters = append(letters, eventing.DeadLetter{})
-		return scanDeadLetter(rows, &letters[len(letters)-1])
-	})
-	return letters, err
-}
-
 const oneDeadLetter = selectDeadLetters + `WHERE c.event_id = $1 AND c.consumer_name = $2`
 
 const lockDeadLetter = `SELECT 1 FROM dead_letter_consumers WHERE event_id = $1 AND consumer_name = $2 {for update}`
@@ -129,37 +94,24 @@ func (s *Store) lockDeadLetter(ctx context.Context, tx Tx, t eventing.Target) (d
 }
 
 const updateDeadLetter = `
-UPDATE dead_letter_consumers SET status = $3, resolution = $4, generation = $5, notes = $6, updated_at = $7, expires_at = $8
+UPDATE dead_letter_consumers SET status = $3, resolution = $4, generation = $5, notes = $6, updated_at = $7, expires_at = $8, scheduled_at = $9
 WHERE event_id = $1 AND consumer_name = $2`
 
 // act moves a dead letter to its next state and records who did it.
 func (s *Store) act(ctx context.Context, tx Tx, d eventing.DeadLetter, a eventing.Act) error {
-	if keep := a.At.Add(eventing.ActRetention); keep.After(d.ExpiresAt) {
-		d.ExpiresAt = keep
+	for _, at := range []time.Time{a.At, d.ScheduledAt} {
+		if keep := at.Add(eventing.ActRetention); keep.After(d.ExpiresAt) {
+			d.ExpiresAt = keep
+		}
 	}
 	notes, err := asJSON(append(d.Acts, a))
 	if err != nil {
 		return err
 	}
-	_, err = tx.Exec(ctx, s.sql(updateDeadLetter), d.EventID, d.Consumer, string(d.Status), nullable(string(d.Resolution)), d.Generation, notes, s.time(a.At), s.time(d.ExpiresAt))
+	_, err = tx.Exec(ctx, s.sql(updateDeadLetter), d.EventID, d.Consumer, string(d.Status), nullable(string(d.Resolution)), d.Generation, notes, s.time(a.At), s.time(d.ExpiresAt), s.time(d.ScheduledAt))
 	return err
 }
 
 func notAllowed(t eventing.Target, act string, d eventing.DeadLetter) error {
 	return fmt.Errorf("dead letter %s is %s: %s is %w", t, d.Status, act, eventing.ErrState)
-}
-
-// Review implements [eventing.DeadLetterStore].
-func (s *Store) Review(ctx context.Context, t eventing.Target, a eventing.Act) error {
-	return s.inTx(ctx, func(tx Tx) error {
-		d, err := s.lockDeadLetter(ctx, tx, t)
-		if err != nil {
-			return err
-		}
-		if d.Status != eventing.StatusPending {
-			return notAllowed(t, "reviewing it", d)
-		}
-		d.Status = eventing.StatusReviewed
-		return s.act(ctx, tx, d, a)
-	})
 }

@@ -1,67 +1,167 @@
 package sqlstore
 
 import (
+	"cmp"
 	"context"
+	"slices"
 
 	"github.com/waybill-go/waybill/eventing"
 )
 
-const claim = `
-SELECT ` + outboxColumns + `
-FROM event_outbox o
-WHERE status = 'pending' AND {in ints partition $1} AND (due_at IS NULL OR due_at <= $2) AND NOT {in ints seq $3}
-	AND (generation > 0 OR NOT EXISTS (SELECT 1 FROM dead_letter_consumers h
-		WHERE h.holds_key = o.ordering_key AND h.status <> 'closed'))
-ORDER BY seq LIMIT $4`
-
-// Claim implements [eventing.DispatchStore].
-func (s *Store) Claim(ctx context.Context, r eventing.ClaimRequest) (claimed []eventing.OutboxRow, err error) {
-	args := []any{s.ints(r.Partitions), s.time(r.Now), s.d.Ints(r.Exclude), r.Limit}
-	err = each(ctx, s.db, s.sql(claim), args, func(rows Rows) error {
-		claimed = append(claimed, eventing.OutboxRow{})
-		return scanOutboxRow(rows, &claimed[len(claimed)-1])
-	})
-	return claimed, err
+// claimStatement finds all that there can be to do something with, in one round trip.
+func (s *Store) claimStatement() string {
+	nothing := func(kind, id, seq string) string {
+		return `CAST(` + seq + ` AS bigint) AS no_seq, '' AS id, ` + id + `, '', '', '', -1, CAST(NULL AS {timestamp}), '', 0, '', false, ` + kind
+	}
+	statement := `
+SELECT * FROM (SELECT ` + nothing("0", "''", "0") + ` FROM event_outbox
+	WHERE $7 AND status = 'pending' AND partition IS NULL ORDER BY seq LIMIT 1) unadopted
+UNION ALL SELECT * FROM (SELECT ` + nothing("1", "''", "0") + ` FROM event_outbox
+	WHERE status = 'pending' AND due_at IS NOT NULL ORDER BY seq LIMIT 1) dated
+UNION ALL SELECT * FROM (SELECT ` + nothing("1", "''", "0") + ` FROM dead_letter_consumers
+	WHERE holds_key IS NOT NULL AND status <> 'closed' LIMIT 1) held
+UNION ALL SELECT * FROM (SELECT ` + OutboxColumns + `, 2 FROM event_outbox
+	WHERE status = 'pending' AND lane = 'critical' AND {in ints partition $1} AND (due_at IS NULL OR due_at <= $4) ORDER BY seq LIMIT $6) critical
+UNION ALL SELECT * FROM (` + s.d.ClaimPartitions + `) rows
+UNION ALL SELECT * FROM (SELECT ` + nothing("4", "w.name", "w.drawn") + ` FROM (` + s.d.Writers + `) w WHERE $8) writers`
+	return statement
 }
 
-const settleHeld = `
-WHERE {in ints seq $1} AND status = 'pending'
-	AND EXISTS (SELECT 1 FROM event_leases l WHERE l.scope = '` + eventing.DispatchScope + `'
-		AND l.partition = event_outbox.partition AND l.holder = $2 AND l.lease_until > $3)`
+// NotHeld is the condition that no open dead letter holds the ordering key of a row o.
+// Mostly there is none at all, which is looked up once.
+const NotHeld = `(NOT EXISTS (SELECT 1 FROM dead_letter_consumers WHERE holds_key IS NOT NULL AND status <> 'closed')
+	OR o.generation > 0 OR NOT EXISTS (SELECT 1 FROM dead_letter_consumers h WHERE h.holds_key = o.ordering_key AND h.status <> 'closed'))`
 
-const settle = `UPDATE event_outbox SET status = 'sent', sent_at = $3, attempts = attempts + 1` + settleHeld
+// Claim implements [eventing.DispatchStore].
+func (s *Store) Claim(ctx context.Context, r eventing.ClaimRequest) (c eventing.Claimed, err error) {
+	n := len(r.Partitions)
+	partitions, after, limits, exclude := make([]int64, n), make([]int64, n), make([]int64, n), make([]string, n)
+	most := 0
+	left := make(map[int]int, n)
+	for i, p := range r.Partitions {
+		partitions[i], after[i], limits[i], exclude[i] = int64(p.Partition), p.After, int64(p.Limit), s.d.IntsText(p.Exclude)
+		left[p.Partition] = p.Limit
+		most += p.Limit
+	}
+	args := []any{s.d.Ints(partitions), s.d.Ints(after), s.d.Ints(limits), s.time(r.Now), s.list(exclude), r.Critical, r.Unadopted, r.Writers}
+	c.Rows = make([]eventing.OutboxRow, 0, min(most, maxExpected))
+	var kind, looked int
+	scanner := newRowScanner(&kind)
+	err = each(ctx, s.db, s.claim, args, func(rows Rows) error {
+		if err := scanner.scan(rows); err != nil {
+			return err
+		}
+		row := &scanner.row
+		switch kind {
+		case 0:
+			c.Unadopted = true
+		case 1:
+			c.Unsure = true
+		case 2:
+			c.Critical = append(c.Critical, *row)
+		case 3:
+			looked++
+			if left[row.Partition]--; left[row.Partition] >= 0 {
+				c.Rows = append(c.Rows, *row)
+			}
+		case 4:
+			c.Drawn = row.Seq
+			if row.EventID != "" {
+				c.Writers = append(c.Writers, row.EventID)
+			}
+		}
+		return nil
+	})
+	c.Rows = inOrder(c.Rows)
+	c.Unsure = c.Unsure || s.d.WholeLimit && looked >= most
+	return c, err
+}
+
+// inOrder sorts rows by their Seq, moving each only once.
+func inOrder(rows []eventing.OutboxRow) []eventing.OutboxRow {
+	if slices.IsSortedFunc(rows, func(a, b eventing.OutboxRow) int { return cmp.Compare(a.Seq, b.Seq) }) {
+		return rows
+	}
+	type place struct {
+		seq int64
+		at  int
+	}
+	order := make([]place, len(rows))
+	for i := range rows {
+		order[i] = place{rows[i].Seq, i}
+	}
+	slices.SortFunc(order, func(a, b place) int { return cmp.Compare(a.seq, b.seq) })
+	sorted := make([]eventing.OutboxRow, len(rows))
+	for i, p := range order {
+		sorted[i] = rows[p.at]
+	}
+	return sorted
+}
+
+// maxExpected bounds the rows that memory is set aside for before there are any.
+const maxExpected = 1000
+
+// held is the condition that a row is pending, and its partition the holder's. The rows
+// are to be found by their seq: while statistics are old, an index of the few pending rows
+// that there were may look better, and is not any more.
+const held = `
+WHERE {in ints seq $1} AND status || '' = 'pending' AND ((CAST(1 AS bigint) << partition) & ` + heldPartitions + `) <> 0`
+
+// heldPartitions has a bit for each, which is tested faster than a list is searched.
+const heldPartitions = `(SELECT CAST(COALESCE(sum(CAST(1 AS bigint) << l.partition), 0) AS bigint) FROM event_leases l
+	WHERE l.scope = '` + eventing.DispatchScope + `' AND l.holder = $2 AND l.lease_until > $3)`
+
+const settle = `UPDATE event_outbox SET status = 'sent', sent_at = $3, attempts = attempts + 1` + held
 
 const settleByCompletion = `UPDATE event_outbox SET sent_at = $3, attempts = attempts + 1,
-	status = CASE WHEN EXISTS (SELECT 1 FROM dead_letter_consumers c
-		WHERE c.event_id = event_outbox.event_id AND c.stage <> 'dispatch' AND c.status IN ('pending', 'reviewed')
-			AND (event_outbox.consumer_name IS NULL OR c.consumer_name = event_outbox.consumer_name))
-		THEN 'failed' ELSE 'sent' END` + settleHeld
+	status = CASE WHEN ` + notDied + ` THEN 'sent' ELSE 'failed' END` + held
+
+// notDied is the condition that no consumer which a row is for has given its event up.
+const notDied = `NOT EXISTS (SELECT 1 FROM dead_letter_consumers c
+	WHERE c.event_id = event_outbox.event_id AND c.stage <> 'dispatch' AND c.status IN ('pending', 'reviewed')
+		AND (event_outbox.consumer_name IS NULL OR c.consumer_name = event_outbox.consumer_name))`
 
 const closePublished = `
 UPDATE dead_letter_consumers SET status = 'closed', resolution = 'resolved', updated_at = $2
-WHERE event_id = $1 AND consumer_name = '' AND status = 'replayed'`
+WHERE event_id = $1 AND consumer_name = '' AND status = 'replayed'
+	AND NOT EXISTS (SELECT 1 FROM event_outbox WHERE seq = $3 AND status || '' = 'pending')`
+
+const deleteSettled = `DELETE FROM event_outbox` + held
+
+// Rows whose event has died at a consumer stay, as failed.
+const deleteCompleted = deleteSettled + ` AND ` + notDied
 
 // Settle implements [eventing.DispatchStore].
 func (s *Store) Settle(ctx context.Context, r eventing.SettleRequest) (n int, err error) {
-	seqs := make([]int64, len(r.Rows)) // not the IDs: those of hand-written rows need not be text
-	for i, row := range r.Rows {
-		seqs[i] = row.Seq
+	var statements []string
+	switch {
+	case r.Delete && r.ByCompletion:
+		statements = []string{deleteCompleted, settleByCompletion}
+	case r.Delete:
+		statements = []string{deleteSettled}
+	case r.ByCompletion:
+		statements = []string{settleByCompletion}
+	default:
+		statements = []string{settle}
 	}
-	query := settle
-	if r.ByCompletion {
-		query = settleByCompletion
-	}
-	err = s.inTx(ctx, func(tx Tx) error {
-		marked, err := tx.Exec(ctx, s.sql(query), s.d.Ints(seqs), r.Holder, s.time(r.Now))
-		if err != nil {
+	args := []any{s.d.Ints(seqsOf(r.Rows)), r.Holder, s.time(r.Now)}
+	err = s.retryTx(ctx, func(tx Tx) error {
+		n = 0
+		if err := s.lockUnpublished(ctx, tx, r.Rows); err != nil {
 			return err
 		}
-		n = int(marked)
+		for _, q := range statements {
+			settled, err := tx.Exec(ctx, s.sql(q), args...)
+			if err != nil {
+				return err
+			}
+			n += int(settled)
+		}
 		for _, row := range r.Rows {
 			if row.Generation == 0 || row.Consumer != "" {
 				continue
 			}
-			if _, err := tx.Exec(ctx, s.sql(closePublished), row.EventID, s.time(r.Now)); err != nil {
+			if _, err := tx.Exec(ctx, s.sql(closePublished), row.EventID, s.time(r.Now), row.Seq); err != nil {
 				return err
 			}
 		}
@@ -73,12 +173,57 @@ func (s *Store) Settle(ctx context.Context, r eventing.SettleRequest) (n int, er
 	return n, nil
 }
 
+// lockUnpublished locks the dead letters that a settlement may close before its rows, as
+// those do who act on dead letters.
+func (s *Store) lockUnpublished(ctx context.Context, tx Tx, rows []eventing.OutboxRow) error {
+	var events []string
+	for _, row := range rows {
+		if row.Generation > 0 && row.Consumer == "" {
+			events = append(events, row.EventID)
+		}
+	}
+	slices.Sort(events)
+	for _, id := range slices.Compact(events) {
+		var locked int
+		if _, err := one(ctx, tx, s.sql(lockDeadLetter), []any{id, ""}, &locked); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// seqsOf names rows by their Seq, not by their IDs: those of hand-written rows need not
+// be text.
+func seqsOf(rows []eventing.OutboxRow) []int64 {
+	seqs := make([]int64, len(rows))
+	for i, row := range rows {
+		seqs[i] = row.Seq
+	}
+	return seqs
+}
+
+const expedite = `UPDATE event_outbox SET lane = '` + string(eventing.Expedited) + `'` + held
+
+// Expedite implements [eventing.DispatchStore].
+func (s *Store) Expedite(ctx context.Context, r eventing.SettleRequest) error {
+	return s.retryTx(ctx, func(tx Tx) error {
+		if _, err := tx.Exec(ctx, s.sql(expedite), s.d.Ints(seqsOf(r.Rows)), r.Holder, s.time(r.Now)); err != nil {
+			return err
+		}
+		return eventing.Fault(ctx, eventing.FaultExpediting)
+	})
+}
+
 const failRow = `
-UPDATE event_outbox SET status = 'failed', sent_at = $3, attempts = attempts + 1, last_error = $4` + settleHeld
+UPDATE event_outbox SET status = 'failed', sent_at = $3, attempts = attempts + 1, last_error = $4` + held
 
 // FailDispatch implements [eventing.DispatchStore].
 func (s *Store) FailDispatch(ctx context.Context, f eventing.DispatchFailure) error {
-	return s.inTx(ctx, func(tx Tx) error {
+	return s.retryTx(ctx, func(tx Tx) error {
+		var locked int // before the row, as by those who act on dead letters
+		if _, err := one(ctx, tx, s.sql(lockDeadLetter), []any{f.Row.EventID, f.Row.Consumer}, &locked); err != nil {
+			return err
+		}
 		marked, err := tx.Exec(ctx, s.sql(failRow), s.d.Ints([]int64{f.Row.Seq}), f.Holder, s.time(f.Now), f.Message)
 		if err != nil || marked == 0 {
 			return err

@@ -39,21 +39,30 @@ func (m Migrations) provider(db *sql.DB) (*goose.Provider, error) {
 	return goose.NewProvider(m.Dialect, db, m.FS, opts...)
 }
 
-// Up applies what has not been applied, each step in a transaction.
+// Up applies what has not been applied, each step in a transaction. Several processes may
+// do this at once.
 func (m Migrations) Up(ctx context.Context, db *sql.DB) (applied []string, err error) {
 	p, err := m.provider(db)
 	if err != nil {
 		return nil, err
 	}
-	results, err := p.Up(ctx)
-	for _, r := range results {
-		applied = append(applied, r.Source.Path)
+	for try := 1; ; try++ {
+		results, err := p.Up(ctx)
+		for _, r := range results {
+			applied = append(applied, r.Source.Path)
+		}
+		if err == nil {
+			return applied, nil
+		}
+		// There is no lock on SQLite: another process may have applied the step since we
+		// looked. Ours is rolled back then, and the next look finds theirs.
+		if m.Dialect == goose.DialectPostgres || try == upTries {
+			return applied, fmt.Errorf("migrate: %w", err)
+		}
 	}
-	if err != nil {
-		return applied, fmt.Errorf("migrate: %w", err)
-	}
-	return applied, nil
 }
+
+const upTries = 5
 
 // Status lists all steps.
 func (m Migrations) Status(ctx context.Context, db *sql.DB) ([]Migration, error) {

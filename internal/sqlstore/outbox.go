@@ -9,29 +9,54 @@ import (
 	"github.com/waybill-go/waybill/eventing"
 )
 
-const outboxColumns = `seq, id, event_id, event_type, payload, ordering_key, partition, created_at, due_at, consumer_name, generation`
+// OutboxColumns are what a rowScanner scans. A row's ID is mostly its event's.
+const OutboxColumns = `seq, CASE WHEN id = event_id THEN '' ELSE id END, event_id, event_type, payload, coalesce(ordering_key, ''), coalesce(partition, -1),
+	created_at, coalesce(consumer_name, ''), generation, coalesce(lane, ''), coalesce(forced, false)`
 
-func scanOutboxRow(rows Rows, r *eventing.OutboxRow) error {
-	var key, consumer text
-	var created, due Timestamp
-	var partition *int // NULL in a hand-written row
-	if err := rows.Scan(&r.Seq, &r.ID, &r.EventID, &r.EventType, &r.Payload, &key, &partition, &created, &due, &consumer, &r.Generation); err != nil {
-		return err
+// rowScanner scans OutboxColumns, and more after them, into a row of its own. What it
+// scans into is the same for each row: a claim has thousands.
+type rowScanner struct {
+	row     eventing.OutboxRow
+	created Timestamp
+	dest    []any
+}
+
+func newRowScanner(more ...any) *rowScanner {
+	s := &rowScanner{}
+	r := &s.row
+	s.dest = append([]any{
+		&r.Seq, &r.ID, &r.EventID, &r.EventType, &r.Payload, &r.OrderingKey, &r.Partition, &s.created, &r.Consumer, &r.Generation, (*string)(&r.Lane), &r.Force,
+	}, more...)
+	return s
+}
+
+func (s *rowScanner) scan(rows Rows) error {
+	s.row.Payload = nil // not to be overwritten
+	err := rows.Scan(s.dest...)
+	s.row.CreatedAt = s.created.Time
+	if s.row.ID == "" {
+		s.row.ID = s.row.EventID
 	}
-	r.OrderingKey, r.Consumer, r.CreatedAt, r.DueAt = string(key), string(consumer), created.Time, due.Time
-	if partition != nil {
-		r.Partition = *partition
-	}
-	return nil
+	return err
 }
 
 // AppendRows inserts pending rows.
 func (s *Store) AppendRows(ctx context.Context, c Conn, rows []eventing.OutboxRow) error {
+	if err := s.insert(ctx, c, rows); err != nil || s.Announce == nil {
+		return err
+	}
+	return s.Announce(ctx, c)
+}
+
+func (s *Store) insert(ctx context.Context, c Conn, rows []eventing.OutboxRow) error {
+	if s.d.AppendMany != nil && len(rows) > 1 {
+		return s.d.AppendMany(ctx, c, rows)
+	}
 	for part := range slices.Chunk(rows, s.d.RowsPerInsert) {
 		args := make([]any, 0, len(part)*insertRowValues)
 		for _, r := range part {
 			args = append(args, r.ID, r.EventID, r.EventType, string(r.Payload), nullable(r.OrderingKey), r.Partition,
-				s.time(r.CreatedAt), s.time(r.DueAt), nullable(r.Consumer), r.Generation)
+				s.time(r.CreatedAt), s.time(r.DueAt), nullable(r.Consumer), r.Generation, nullable(string(r.Lane)))
 		}
 		if _, err := c.Exec(ctx, s.insertRows(len(part)), args...); err != nil {
 			return err
@@ -41,8 +66,8 @@ func (s *Store) AppendRows(ctx context.Context, c Conn, rows []eventing.OutboxRo
 }
 
 const (
-	insertRow       = `INSERT INTO event_outbox (id, event_id, event_type, payload, ordering_key, partition, created_at, due_at, consumer_name, generation) VALUES `
-	insertRowValues = 10
+	insertRow       = `INSERT INTO event_outbox (id, event_id, event_type, payload, ordering_key, partition, created_at, due_at, consumer_name, generation, lane) VALUES `
+	insertRowValues = 11
 )
 
 // insertRows returns the statement that inserts n rows.

@@ -7,14 +7,20 @@ import (
 	"github.com/waybill-go/waybill/eventing"
 )
 
-// reachable: something can still run or send this event.
-const reachable = `(
-	EXISTS (SELECT 1 FROM event_outbox live WHERE live.event_id = t.event_id AND live.status = 'pending')
+// Of an event's rows, the pending one that has its ID is found by that, and all others by
+// an index of their own.
+const (
+	pendingRow = `(
+	EXISTS (SELECT 1 FROM event_outbox live WHERE live.id = t.event_id AND live.event_id = t.event_id AND live.status = 'pending')
+	OR EXISTS (SELECT 1 FROM event_outbox live WHERE live.event_id = t.event_id AND live.id <> live.event_id AND live.status = 'pending'))`
+	settledRow = `EXISTS (SELECT 1 FROM event_outbox o WHERE o.event_id = t.event_id AND o.status <> 'pending')`
+)
+
+// reachable: something can still run or send this event. Of the inbox also what a settled
+// row could still bring back: see Requeue.
+const reachable = `(` + pendingRow + `
 	OR EXISTS (SELECT 1 FROM event_deliveries d WHERE d.event_id = t.event_id)
 	OR EXISTS (SELECT 1 FROM dead_letter_consumers c WHERE c.event_id = t.event_id AND c.status <> 'closed'))`
-
-// Of the inbox also what a sent row could still bring back: see Requeue.
-const sendable = `EXISTS (SELECT 1 FROM event_outbox o WHERE o.event_id = t.event_id)`
 
 const pruneOutbox = `
 DELETE FROM event_outbox WHERE seq IN (SELECT seq FROM event_outbox t
@@ -22,11 +28,15 @@ DELETE FROM event_outbox WHERE seq IN (SELECT seq FROM event_outbox t
 
 const pruneInbox = `
 DELETE FROM processed_events WHERE (event_id, consumer_name) IN (SELECT event_id, consumer_name FROM processed_events t
-	WHERE expires_at < $1 AND NOT ` + reachable + ` AND NOT ` + sendable + ` LIMIT $2 {skip locked})`
+	WHERE expires_at < $1 AND NOT ` + reachable + ` AND NOT ` + settledRow + ` LIMIT $2 {skip locked})`
 
 const pruneDeadLetters = `
 DELETE FROM dead_letter_consumers WHERE (event_id, consumer_name) IN (SELECT event_id, consumer_name FROM dead_letter_consumers
 	WHERE status = 'closed' AND expires_at < $1 LIMIT $2 {skip locked}) RETURNING event_id`
+
+// An event may be dying at another consumer, which has locked its row. The DELETE is a statement
+// of its own after that lock, so that it sees the dead letter that was waited for.
+const lockDeadEvents = `SELECT event_id FROM dead_letter_events WHERE {in event_id $1} ORDER BY event_id {for update}`
 
 const pruneDeadEvents = `
 DELETE FROM dead_letter_events WHERE {in event_id $1}
@@ -69,16 +79,20 @@ func (s *Store) Prune(ctx context.Context, r eventing.PruneRequest) (n eventing.
 }
 
 func (s *Store) prune(ctx context.Context, query string, args ...any) (n int, err error) {
-	err = s.inTx(ctx, func(tx Tx) error {
+	err = s.retryTx(ctx, func(tx Tx) error {
 		removed, err := tx.Exec(ctx, s.sql(query), args...)
 		n = int(removed)
 		return err
 	})
-	return n, err
+	if err != nil {
+		return 0, err
+	}
+	return n, nil
 }
 
 func (s *Store) pruneDeadLetters(ctx context.Context, r eventing.PruneRequest) (n int, err error) {
-	err = s.inTx(ctx, func(tx Tx) error {
+	err = s.retryTx(ctx, func(tx Tx) error {
+		n = 0
 		var events []string
 		if err := each(ctx, tx, s.sql(pruneDeadLetters), []any{s.time(r.Now), r.Limit}, func(rows Rows) error {
 			events = append(events, "")
@@ -87,8 +101,14 @@ func (s *Store) pruneDeadLetters(ctx context.Context, r eventing.PruneRequest) (
 			return err
 		}
 		n = len(events)
+		if _, err := tx.Exec(ctx, s.sql(lockDeadEvents), s.list(events)); err != nil {
+			return err
+		}
 		_, err := tx.Exec(ctx, s.sql(pruneDeadEvents), s.list(events))
 		return err
 	})
-	return n, err
+	if err != nil {
+		return 0, err
+	}
+	return n, nil
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/waybill-go/waybill/eventing"
 )
 
-const deliveryColumns = `event_id, event_type, ordering_key, partition, state, attempts, prior_attempts, generation, attempt_history, payload, outbox_id`
+const deliveryColumns = `event_id, event_type, ordering_key, partition, state, attempts, prior_attempts, generation, attempt_history, payload, coalesce(outbox_seq, 0), coalesce(forced, false)`
 
 const claimDue = `
 UPDATE event_deliveries SET claim_token = $2, claim_until = $3
@@ -59,7 +59,7 @@ func (s *Store) claimDue(ctx context.Context, r eventing.DueRequest) (runs []eve
 	if found, err := one(ctx, s.db, s.sql(dueExists), []any{r.Consumer, s.time(r.Now)}, &due); err != nil || !found {
 		return nil, err // nearly always: no transaction for it
 	}
-	err = s.inTx(ctx, func(tx Tx) error {
+	err = s.retryTx(ctx, func(tx Tx) error {
 		runs = nil
 		var ids []string
 		if err := each(ctx, tx, s.sql(findDue), args, func(rows Rows) error {
@@ -82,27 +82,34 @@ const dueExists = `SELECT 1 FROM event_deliveries WHERE consumer_name = $1 AND (
 
 func scanRun(rows Rows, consumer string) (eventing.Run, error) {
 	r := eventing.Run{Delivery: eventing.Delivery{Consumer: consumer}}
-	var key, outboxID text
+	var key text
 	var state string
 	var history jsonText[[]eventing.Attempt]
-	err := rows.Scan(&r.EventID, &r.EventType, &key, &r.Partition, &state, &r.Attempts, &r.PriorAttempts, &r.Generation, &history, &r.Payload, &outboxID)
-	r.OrderingKey, r.OutboxID, r.Found, r.History = string(key), string(outboxID), eventing.State(state), history.V
+	err := rows.Scan(&r.EventID, &r.EventType, &key, &r.Partition, &state, &r.Attempts, &r.PriorAttempts, &r.Generation, &history, &r.Payload, &r.OutboxSeq, &r.Force)
+	r.OrderingKey, r.Found, r.History = string(key), eventing.State(state), history.V
 	return r, err
 }
 
-const processed = `SELECT 1 FROM processed_events WHERE event_id = $1 AND consumer_name = $2`
+const inboxGeneration = `SELECT generation FROM processed_events WHERE event_id = $1 AND consumer_name = $2`
+
+// What a forced run above the inbox row's generation has to do is not done.
+const (
+	forgetDelivery   = `DELETE FROM event_deliveries WHERE consumer_name = $1 AND event_id = $2 AND (forced IS NULL OR generation <= $3)`
+	forgetDeadLetter = resolve + ` AND generation <= $5`
+)
 
 // Forget implements [eventing.ConsumerStore].
 func (s *Store) Forget(ctx context.Context, r eventing.Run, now time.Time) error {
-	return s.inTx(ctx, func(tx Tx) error {
-		var exists int
-		found, err := one(ctx, tx, s.sql(processed), []any{r.EventID, r.Consumer}, &exists)
+	return s.retryTx(ctx, func(tx Tx) error {
+		var generation int
+		found, err := one(ctx, tx, s.sql(inboxGeneration), []any{r.EventID, r.Consumer}, &generation)
 		if err != nil || !found {
 			return err
 		}
-		if _, err := tx.Exec(ctx, s.sql(deleteDelivery), r.Consumer, r.EventID); err != nil {
+		if _, err := tx.Exec(ctx, s.sql(forgetDeadLetter), r.Consumer, r.EventID, s.time(now), nil, generation); err != nil {
 			return err
 		}
-		return s.resolve(ctx, tx, r, now, time.Time{})
+		_, err = tx.Exec(ctx, s.sql(forgetDelivery), r.Consumer, r.EventID, generation)
+		return err
 	})
 }

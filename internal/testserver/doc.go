@@ -14,7 +14,7 @@
 //
 // The tests of one binary share one server process, started by the first that
 // asks, and each gets a database of its own. Tests that crash their server take
-// [PrivatePostgres]; programs take [StartPostgres].
+// [PrivatePostgres] or [PrivateRedis]; programs take [StartPostgres] or [StartRedis].
 //
 // No server outlives the process that started it. [Main] stops them; and
 // where that cannot happen (SIGKILL, a panic, a timeout, a package without

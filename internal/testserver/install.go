@@ -20,12 +20,13 @@ const installTimeout = 10 * time.Minute // of a package, or of waiting for anoth
 
 // tools are the command-line tools that tests may ask for, and their Debian packages.
 var tools = map[string]string{
-	"psql":    "postgresql-client",
-	"sqlite3": "sqlite3",
-	"strace":  "strace",
+	"promtool": "prometheus",
+	"psql":     "postgresql-client",
+	"sqlite3":  "sqlite3",
+	"strace":   "strace",
 }
 
-// Tool returns the path of a command-line tool: psql, sqlite3 or strace. As root on
+// Tool returns the path of a command-line tool: promtool, psql, sqlite3 or strace. As root on
 // Debian, a missing one is installed; else it fails the test. -short skips it.
 func Tool(tb testing.TB, name string) string {
 	tb.Helper()
@@ -52,6 +53,7 @@ type installer struct {
 	aptGet      func(ctx context.Context, args ...string) error
 	lock        string // a file in a folder that root alone may write to
 	clusterConf string // read by the Debian package postgresql when it installs
+	policy      string // asked by Debian packages whether they may start their services
 }
 
 func newInstaller() installer {
@@ -63,6 +65,7 @@ func newInstaller() installer {
 		aptGet:      aptGet,
 		lock:        "/run/waybill-testserver.lock",
 		clusterConf: "/etc/postgresql-common/createcluster.conf",
+		policy:      "/usr/sbin/policy-rc.d",
 	}
 }
 
@@ -96,9 +99,18 @@ func (i installer) ensure(ctx context.Context, binary, pkg string) (string, erro
 	return i.find(binary)
 }
 
-func (i installer) install(ctx context.Context, pkg string) error {
+// noServices answers Debian's invoke-rc.d that nothing may be started: only binaries are wanted.
+const noServices = "#!/bin/sh\n# made while waybill's tests install a package; remove it if nothing is being installed\nexit 101\n"
+
+func (i installer) install(ctx context.Context, pkg string) (err error) {
 	// Else the package starts a server of its own on the standard port.
-	err := writeNew(i.clusterConf, "create_main_cluster = false\n")
+	if _, err := writeNew(i.clusterConf, "create_main_cluster = false\n", 0o644); err != nil {
+		return err
+	}
+	made, err := writeNew(i.policy, noServices, 0o755)
+	if made {
+		defer func() { err = errors.Join(err, os.Remove(i.policy)) }()
+	}
 	if err != nil {
 		return err
 	}
@@ -131,19 +143,19 @@ func (i installer) takeLock(ctx context.Context) (unlock func(), err error) {
 }
 
 // writeNew writes a file unless there is one.
-func writeNew(path, text string) error {
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil { //nolint:gosec // as the rest of /etc
-		return err
+func writeNew(path, text string, mode fs.FileMode) (made bool, err error) {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil { //nolint:gosec // as the rest of the system's
+		return false, err
 	}
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644) //nolint:gosec // as the rest of /etc
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, mode)
 	if errors.Is(err, fs.ErrExist) {
-		return nil
+		return false, nil
 	}
 	if err != nil {
-		return err
+		return false, err
 	}
 	_, err = f.WriteString(text)
-	return errors.Join(err, f.Close())
+	return true, errors.Join(err, f.Close())
 }
 
 func aptGet(ctx context.Context, args ...string) error {
@@ -156,11 +168,17 @@ func aptGet(ctx context.Context, args ...string) error {
 	return nil
 }
 
-// findBinary looks in PATH, and then where Debian keeps Postgres, newest first.
+// findBinary looks in PATH, and then where Debian keeps Postgres, newest first. A Redis
+// server goes by two names.
 func findBinary(binary string) (string, error) {
 	path, err := exec.LookPath(binary)
 	if err == nil {
 		return path, nil
+	}
+	if binary == redisServer {
+		if path, otherErr := exec.LookPath(redisOther); otherErr == nil {
+			return path, nil
+		}
 	}
 	found, globErr := filepath.Glob("/usr/lib/postgresql/*/bin/" + binary)
 	if globErr != nil || len(found) == 0 {

@@ -29,6 +29,7 @@ func newMachine(t *testing.T, apt func(command string) error) *machine {
 		debian:      true,
 		lock:        filepath.Join(t.TempDir(), "lock"),
 		clusterConf: filepath.Join(t.TempDir(), "etc", "createcluster.conf"),
+		policy:      filepath.Join(t.TempDir(), "policy-rc.d"),
 		find: func(binary string) (string, error) {
 			m.mu.Lock()
 			defer m.mu.Unlock()
@@ -70,11 +71,49 @@ func TestInstallsOnce(t *testing.T) {
 	}
 }
 
+// While a package installs it may start no service, and what says so is gone afterwards, unless it
+// was there before.
+func TestInstallStartsNoService(t *testing.T) {
+	t.Parallel()
+	for _, there := range []string{"", "#!/bin/sh\nexit 0\n"} {
+		var policy string
+		var m *machine
+		m = newMachine(t, func(command string) error {
+			if command != "install" {
+				return nil
+			}
+			info, err := os.Stat(m.policy)
+			if err != nil || info.Mode().Perm()&0o111 == 0 {
+				t.Errorf("the policy cannot be asked: %v, %v", info, err)
+			}
+			text, err := os.ReadFile(m.policy)
+			policy = string(text)
+			return err
+		})
+		want := noServices
+		if there != "" {
+			want = there
+			if err := os.WriteFile(m.policy, []byte(there), 0o755); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := m.ensure(t.Context(), "promtool", "prometheus"); err != nil || policy != want {
+			t.Errorf("the policy was %q, want %q: %v", policy, want, err)
+		}
+		left, err := os.ReadFile(m.policy)
+		if string(left) != there || there == "" && !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("%q is left, want %q: %v", left, there, err)
+		}
+	}
+}
+
 func TestInstallKeepsClusterConf(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "createcluster.conf")
-	if err := errors.Join(writeNew(path, "first"), writeNew(path, "second")); err != nil {
-		t.Fatal(err)
+	for i, text := range []string{"first", "second"} {
+		if made, err := writeNew(path, text, 0o644); err != nil || made != (i == 0) {
+			t.Fatalf("%s: made %v, %v", text, made, err)
+		}
 	}
 	if got, err := os.ReadFile(path); err != nil || string(got) != "first" {
 		t.Errorf("file: %q, %v, want it untouched", got, err)

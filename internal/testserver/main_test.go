@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	"github.com/waybill-go/waybill/internal/testkit"
 )
 
 // childEnv makes this test binary a program that starts a server and waits to
@@ -35,22 +37,6 @@ func child() int {
 	fmt.Println(p.URL())
 	_, _ = os.Stdin.Read(make([]byte, 1)) // until we are killed
 	return 1
-}
-
-// eventually polls until check returns nil, or fails with its last error.
-func eventually(t *testing.T, what string, check func() error) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-	defer cancel()
-	for {
-		err := check()
-		if err == nil {
-			return
-		}
-		if pause(ctx) != nil {
-			t.Fatalf("%s: %v", what, err)
-		}
-	}
 }
 
 func TestKilledProgramLeavesNoServer(t *testing.T) {
@@ -91,10 +77,10 @@ func TestKilledProgramLeavesNoServer(t *testing.T) {
 		t.Fatalf("child: %s", line)
 	}
 
-	eventually(t, "the server's folder is left", func() error {
+	testkit.Eventually(t, 20*time.Second, func() error {
 		left, err := os.ReadDir(parent)
 		if err == nil && len(left) > 0 {
-			err = fmt.Errorf("%s is left", left[0])
+			err = fmt.Errorf("the server's folder is left: %s", left[0])
 		}
 		return err
 	})
@@ -111,13 +97,13 @@ func TestKilledProgramLeavesNoServer(t *testing.T) {
 
 func TestShortNeedsNothing(t *testing.T) {
 	t.Parallel()
-	cmd := exec.Command(os.Args[0], "-test.short", "-test.v", "-test.run", "^(TestDatabasesAreSeparate|TestKillAndStart|TestTool)$")
+	cmd := exec.Command(os.Args[0], "-test.short", "-test.v", "-test.run", "^(TestDatabasesAreSeparate|TestKillAndStart|TestRedisClose|TestTool)$")
 	cmd.Env = []string{"PATH=", "HOME=/nonexistent"}
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	if n := strings.Count(string(out), "--- SKIP: "); n != 3 {
-		t.Errorf("%d skips, want 3:\n%s", n, out)
+	if n := strings.Count(string(out), "--- SKIP: "); n != 4 {
+		t.Errorf("%d skips, want 4:\n%s", n, out)
 	}
 }

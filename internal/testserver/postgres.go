@@ -4,10 +4,8 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
-	"fmt"
 	"net"
 	"net/url"
-	"os"
 	"strconv"
 	"syscall"
 	"time"
@@ -68,36 +66,21 @@ func StartPostgres(ctx context.Context, parent string) (*PostgresServer, error) 
 
 // init makes the cluster and starts the server on a port that is free.
 func (p *PostgresServer) init(ctx context.Context, initdb string) error {
-	file := p.core.path("password")
-	if err := os.WriteFile(file, []byte(p.password), 0o600); err != nil {
-		return fmt.Errorf("postgres: %w", err)
-	}
-	if o := p.core.owner; o != nil {
-		if err := os.Chown(file, int(o.uid), int(o.gid)); err != nil {
-			return fmt.Errorf("postgres: %w", err)
-		}
+	file, err := p.core.write("password", p.password)
+	if err != nil {
+		return err
 	}
 	// An empty cluster that a power cut takes is no loss: it need not be synced.
-	err := p.core.run(ctx, initdb, "--pgdata", p.core.path("data"), "--no-sync",
+	err = p.core.run(ctx, initdb, "--pgdata", p.core.path("data"), "--no-sync",
 		"--username", postgresUser, "--pwfile", file, "--auth", "scram-sha-256",
 		"--encoding", "UTF8", "--locale", "C")
 	if err != nil {
 		return err
 	}
-	var errs error
-	for range 3 { // a port may be taken between choosing it and listening
-		if p.port, err = freePort(); err != nil {
-			return err
-		}
-		if err = p.Start(ctx); err == nil {
-			return nil
-		}
-		errs = errors.Join(errs, err)
-		if !errors.Is(err, errExited) {
-			break
-		}
-	}
-	return errs
+	return onFreePort(func(port int) error {
+		p.port = port
+		return p.Start(ctx)
+	})
 }
 
 // URL is that of the server's superuser and its database "postgres". It stays

@@ -116,7 +116,11 @@ func TestKillAndStart(t *testing.T) {
 		if err := server.Start(t.Context()); err == nil {
 			t.Error("a running server was started")
 		}
-		if got := strings.Count(server.core.log(), "automatic recovery in progress"); got != end.recovered {
+		log, err := os.ReadFile(server.core.path("log")) // all of it
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Count(string(log), "automatic recovery in progress"); got != end.recovered {
 			t.Errorf("%d recoveries after %s, want %d:\n%s", got, end.name, end.recovered, server.core.log())
 		}
 	}

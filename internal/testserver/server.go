@@ -76,6 +76,18 @@ func newServer(name, parent string, accounts []string, shutdown, crash syscall.S
 
 func (s *server) path(file string) string { return filepath.Join(s.dir, file) }
 
+// write writes a file that the server's user alone may read, as root too.
+func (s *server) write(name, text string) (path string, err error) {
+	path = s.path(name)
+	if err = os.WriteFile(path, []byte(text), 0o600); err == nil && s.owner != nil {
+		err = os.Chown(path, int(s.owner.uid), int(s.owner.gid))
+	}
+	if err != nil {
+		return "", fmt.Errorf("%s: %w", s.name, err)
+	}
+	return path, nil
+}
+
 // run runs a command that prepares the server, to its end.
 func (s *server) run(ctx context.Context, binary string, args ...string) error {
 	s.mu.Lock()
@@ -247,4 +259,23 @@ func freePort() (int, error) {
 		errs = errors.Join(errs, err)
 	}
 	return 0, fmt.Errorf("no free port between %d and %d: %w", firstPort, lastPort, errs)
+}
+
+// onFreePort has a server start on a port that is free.
+func onFreePort(start func(port int) error) error {
+	var errs error
+	for range 3 { // a port may be taken between choosing it and listening
+		port, err := freePort()
+		if err != nil {
+			return err
+		}
+		if err = start(port); err == nil {
+			return nil
+		}
+		errs = errors.Join(errs, err)
+		if !errors.Is(err, errExited) {
+			break
+		}
+	}
+	return errs
 }

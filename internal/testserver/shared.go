@@ -47,6 +47,10 @@ var sharedPostgres = shared[*PostgresServer]{start: func(ctx context.Context) (*
 	return StartPostgres(ctx, "")
 }}
 
+var sharedRedis = shared[*RedisServer]{start: func(ctx context.Context) (*RedisServer, error) {
+	return StartRedis(ctx, "")
+}}
+
 // Main runs a package's tests, stops the servers that they shared, and exits:
 //
 //	func TestMain(m *testing.M) { testserver.Main(m) }
@@ -58,7 +62,7 @@ func Main(m *testing.M) { Exit(m.Run()) }
 //
 //	goleak.VerifyTestMain(m, goleak.Cleanup(testserver.Exit))
 func Exit(code int) {
-	if err := errors.Join(dropKept(), sharedPostgres.close()); err != nil {
+	if err := errors.Join(dropKept(), sharedPostgres.close(), sharedRedis.close()); err != nil {
 		fmt.Fprintln(os.Stderr, "testserver:", err)
 		code = max(code, 1)
 	}

@@ -2,7 +2,6 @@ package inproc
 
 import (
 	"errors"
-	"slices"
 	"sync"
 	"time"
 
@@ -15,10 +14,10 @@ var (
 	// that had not been acked when it closed. Publish them to a new broker.
 	ErrClosed = errors.New("inproc: the broker is closed: open a new one and publish again")
 
-	// ErrAbandoned is reported for a message that one subscription did not ack before it
-	// ended, while others have. Publish it again for whoever is subscribed now;
-	// those who have acked it will see it twice.
-	ErrAbandoned = errors.New("inproc: a subscription ended before it acked the message: publish it again")
+	// ErrAbandoned is reported for a message that a nameless subscription did not ack
+	// before it ended, while others have. Publish it again for whoever is subscribed now;
+	// those who have acked it will see it twice. Named consumers abandon nothing.
+	ErrAbandoned = errors.New("inproc: a nameless subscription ended before it acked the message: publish it again")
 )
 
 // Config configures a [Broker]. The zero value is good.
@@ -55,7 +54,8 @@ func (c Config) withDefaults() Config {
 }
 
 // Broker is an in-process publisher and subscriber. Its methods may be called from
-// several goroutines. A topic exists from its first use until Close.
+// several goroutines. A topic exists from its first use until Close, and so do its
+// named consumers.
 type Broker struct {
 	cfg Config
 	// goroutines counts watchers and ends of subscriptions. It grows only under the
@@ -89,103 +89,7 @@ func (b *Broker) topic(name string) *topic {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.topics[name] == nil && !b.closed {
-		b.topics[name] = &topic{name: name, broker: b}
+		b.topics[name] = newTopic(b, name)
 	}
 	return b.topics[name]
-}
-
-// topic is where a published message meets the subscriptions.
-type topic struct {
-	name   string
-	broker *Broker
-
-	mu       sync.Mutex
-	closed   bool
-	seq      uint64          // of the last message published
-	subs     []*subscription // the oldest first
-	retained []*entry        // in order of seq; empty while there are subs
-	// last is the subscription that left its deliveries in retained; their
-	// acks count until the next subscription gets them.
-	last *subscription
-}
-
-// Close ends all subscriptions and closes their channels, waits for the
-// broker's goroutines, and reports every message that is not acked with [ErrClosed].
-// It does not wait for handlers: an ack that comes before that report counts, one that comes after it
-// is lost, and the message has to be published again. It always returns nil; further calls do
-// nothing, but wait for the first. Do not call it from a done function.
-//
-// Watermill's router closes the subscribers it was given before its handlers are through: to let
-// them finish, end the subscriptions by their context, and close the broker after the router.
-func (b *Broker) Close() error {
-	b.closing.Do(b.close)
-	return nil
-}
-
-func (b *Broker) close() {
-	b.mu.Lock()
-	b.closed = true
-	topics := b.topics
-	b.mu.Unlock()
-
-	holders := make(map[*topic][]*subscription, len(topics))
-	for _, t := range topics {
-		holders[t] = t.close()
-	}
-	b.goroutines.Wait()
-
-	unacked := 0
-	for _, t := range topics {
-		unacked += t.conclude(holders[t])
-	}
-	b.cfg.Logger.Info("Broker closed", watermill.LogFields{"unacked": unacked})
-}
-
-// close refuses what is new and stops what runs. It returns the subscriptions that still
-// hold messages of the topic.
-func (t *topic) close() []*subscription {
-	t.mu.Lock()
-	t.closed = true
-	subs := slices.Clone(t.subs)
-	holders := subs
-	if t.last != nil {
-		close(t.last.gone)
-		holders = append(holders, t.last)
-	}
-	t.mu.Unlock()
-	for _, s := range subs {
-		s.cancel()
-	}
-	return holders
-}
-
-// conclude reports what is left when nothing runs any more, and returns how
-// many messages were not acked. It takes no lock: done may call the broker.
-func (t *topic) conclude(holders []*subscription) (unacked int) {
-	for _, s := range holders {
-		for _, d := range s.inFlight {
-			if isAcked(d.msg) && d.entry.ack() {
-				d.entry.report(d.entry.outcome())
-			}
-		}
-	}
-	fail := func(e *entry) {
-		if e.msg == nil { // reported, perhaps for another holder
-			return
-		}
-		unacked++
-		e.report(ErrClosed)
-	}
-	for _, e := range t.retained {
-		fail(e)
-	}
-	for _, s := range holders {
-		for _, d := range s.inFlight {
-			fail(d.entry)
-		}
-		for _, e := range s.queue.rest() {
-			fail(e)
-		}
-	}
-	return unacked
 }

@@ -12,10 +12,11 @@ import (
 // Its watcher alone changes msg and cancel, and it does so under the topic's lock.
 type delivery struct {
 	sub    *subscription
-	place  int    // in sub.inFlight
-	entry  *entry // nil when its message has been given to somebody else
+	place  int // in sub.inFlight
+	entry  *entry
 	msg    *message.Message
 	cancel context.CancelFunc
+	gone   chan struct{} // closed when an ack counts no more
 }
 
 // deliver sends a copy of the entry's message. The topic is locked.
@@ -30,22 +31,22 @@ func (d *delivery) deliver(e *entry) {
 // watch waits for acks and nacks of the messages that occupy the place, until
 // there is no next one.
 func (d *delivery) watch() {
-	defer d.sub.topic.broker.goroutines.Done()
-	cfg := d.sub.topic.broker.cfg
-	delay := cfg.RedeliveryDelay
+	broker := d.sub.consumer.topic.broker
+	defer broker.goroutines.Done()
+	delay := broker.cfg.RedeliveryDelay
 	for {
 		select {
 		case <-d.msg.Acked():
 			if !d.acked() {
 				return
 			}
-			delay = cfg.RedeliveryDelay
+			delay = broker.cfg.RedeliveryDelay
 		case <-d.msg.Nacked():
 			if !d.nacked(delay) {
 				return
 			}
-			delay = min(2*delay, cfg.RedeliveryMax)
-		case <-d.sub.gone: // its context was cancelled before
+			delay = min(2*delay, broker.cfg.RedeliveryMax)
+		case <-d.gone: // its context was cancelled before
 			return
 		}
 	}
@@ -54,38 +55,35 @@ func (d *delivery) watch() {
 // acked counts the ack and gives the place to the next message. It returns false
 // if there is none.
 func (d *delivery) acked() bool {
-	s, t := d.sub, d.sub.topic
+	s := d.sub
+	t := s.consumer.topic
 	d.cancel()
 	t.mu.Lock()
-	e := d.entry
-	if e == nil { // too late
-		t.mu.Unlock()
+	defer t.unlock()
+	switch {
+	case t.closed: // conclude counts it
+		return false
+	case s.left:
+		s.consumer.ackedLate(d)
 		return false
 	}
-	finished := e.ack()
-	if s.left && !t.closed {
-		t.forget(e)
+	t.ack(d.entry)
+	if e := s.consumer.take(); e != nil {
+		d.deliver(e)
+		return true
 	}
-	next := !s.left && !t.closed && s.queue.len() > 0
-	if next {
-		d.deliver(s.queue.pop())
-	} else {
-		d.vacate()
-	}
-	t.mu.Unlock()
-	if finished {
-		e.report(e.outcome())
-	}
-	return next
+	d.vacate()
+	return false
 }
 
 // nacked waits and delivers the message again. It returns false if the
-// subscription ends before; the message is then where leave put it.
+// subscription ends before; the message is then back with the consumer.
 func (d *delivery) nacked(delay time.Duration) bool {
-	s, t := d.sub, d.sub.topic
+	s := d.sub
+	t := s.consumer.topic
 	d.cancel()
 	t.broker.cfg.Logger.Debug("Message nacked", watermill.LogFields{
-		"topic": t.name, "message_uuid": d.msg.UUID, "redelivery_in": delay,
+		"topic": t.name, "consumer": s.name, "message_uuid": d.msg.UUID, "redelivery_in": delay,
 	})
 	timer := time.NewTimer(delay)
 	defer timer.Stop()
@@ -95,7 +93,7 @@ func (d *delivery) nacked(delay time.Duration) bool {
 		return false
 	}
 	t.mu.Lock()
-	defer t.mu.Unlock()
+	defer t.unlock()
 	if s.left || t.closed {
 		return false
 	}
@@ -110,7 +108,6 @@ func (d *delivery) vacate() {
 	s.inFlight[d.place].place = d.place
 	s.inFlight[last] = nil
 	s.inFlight = s.inFlight[:last]
-	d.entry = nil
 }
 
 func isAcked(m *message.Message) bool {

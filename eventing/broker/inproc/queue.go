@@ -1,6 +1,9 @@
 package inproc
 
-import "slices"
+import (
+	"cmp"
+	"slices"
+)
 
 // maxIdle is how many places an empty queue keeps allocated.
 const maxIdle = 1024
@@ -37,8 +40,20 @@ func (q *queue) pop() *entry {
 	return e
 }
 
-// prepend puts entries before the others; all of them have to be older.
-func (q *queue) prepend(entries []*entry) {
-	q.items = slices.Concat(entries, q.rest())
-	q.head = 0
+// putBack puts entries in their places.
+func (q *queue) putBack(entries []*entry) {
+	if len(entries) == 0 {
+		return
+	}
+	q.items, q.head = slices.Concat(entries, q.rest()), 0
+	slices.SortFunc(q.items, bySeq)
 }
+
+// remove takes an entry out, if it is there.
+func (q *queue) remove(e *entry) {
+	if i, found := slices.BinarySearchFunc(q.rest(), e, bySeq); found {
+		q.items = slices.Delete(q.items, q.head+i, q.head+i+1)
+	}
+}
+
+func bySeq(a, b *entry) int { return cmp.Compare(a.seq, b.seq) }

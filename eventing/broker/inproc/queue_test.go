@@ -45,3 +45,27 @@ func TestQueueGivesUpABurst(t *testing.T) {
 		t.Errorf("an empty queue keeps %d places", cap(q.items))
 	}
 }
+
+func TestQueueTakesBackInOrder(t *testing.T) {
+	t.Parallel()
+	var q queue
+	for seq := range uint64(10) {
+		q.push(&entry{seq: seq})
+	}
+	var out []*entry
+	for range 5 {
+		out = append(out, q.pop())
+	}
+	q.putBack([]*entry{out[4], out[1]})
+	q.putBack([]*entry{out[2], out[0]})
+	q.remove(out[1])
+	q.remove(out[3]) // not there
+	for _, want := range []uint64{0, 2, 4, 5, 6, 7, 8, 9} {
+		if e := q.pop(); e.seq != want {
+			t.Fatalf("popped %d, want %d", e.seq, want)
+		}
+	}
+	if q.len() > 0 {
+		t.Errorf("%d are left", q.len())
+	}
+}

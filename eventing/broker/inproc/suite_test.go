@@ -2,6 +2,7 @@ package inproc_test
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"testing"
 	"time"
@@ -17,26 +18,31 @@ import (
 // subscriptions only. That makes it a test of handing messages over, too.
 func TestWatermillSuite(t *testing.T) {
 	t.Parallel()
-	for name, window := range map[string]int{"window 1": 1, "window 64": 64} {
-		t.Run(name, func(t *testing.T) {
-			b := inproc.New(inproc.Config{Window: window, RedeliveryDelay: time.Millisecond, RedeliveryMax: time.Millisecond})
-			t.Cleanup(func() { _ = b.Close() })
-			features := tests.Features{
-				ConsumerGroups:        false, // subscriptions have no names, each gets every message
-				ExactlyOnceDelivery:   false, // what is not acked is delivered again
-				GuaranteedOrder:       window == 1,
-				Persistent:            true,  // the messages outlive a connection, though not the broker
-				RestartServiceCommand: nil,   // there is no service
-				RequireSingleInstance: false, // connections share the broker
-				// An acked message is gone, it is not kept for later subscriptions.
-				NewSubscriberReceivesOldMessages: false,
-				// Contexts derive from the subscription: the publisher's may end long before.
-				ContextPreserved: false,
-			}
-			tests.TestPubSub(t, features, func(*testing.T) (message.Publisher, message.Subscriber) {
-				return publishing{b}, &connection{broker: b}
-			}, nil)
-		})
+	for _, consumer := range []string{"", "suite"} {
+		for _, window := range []int{1, 64} {
+			t.Run(fmt.Sprintf("consumer %q, window %d", consumer, window), func(t *testing.T) {
+				b := inproc.New(inproc.Config{Window: window, RedeliveryDelay: time.Millisecond, RedeliveryMax: time.Millisecond})
+				t.Cleanup(func() { _ = b.Close() })
+				features := tests.Features{
+					ConsumerGroups:      true,
+					ExactlyOnceDelivery: false, // what is not acked is delivered again
+					GuaranteedOrder:     window == 1,
+					// Subscriptions of a named consumer share its messages.
+					GuaranteedOrderWithSingleSubscriber: consumer != "",
+					Persistent:                          true,  // the messages outlive a connection, though not the broker
+					RestartServiceCommand:               nil,   // there is no service
+					RequireSingleInstance:               false, // connections share the broker
+					// An acked message is gone, it is not kept for consumers that are new.
+					NewSubscriberReceivesOldMessages: false,
+					// Contexts derive from the subscription: the publisher's may end long before.
+					ContextPreserved: false,
+				}
+				connect := func(_ *testing.T, consumer string) (message.Publisher, message.Subscriber) {
+					return publishing{b}, &connection{broker: b, consumer: consumer, window: window}
+				}
+				tests.TestPubSub(t, features, func(t *testing.T) (message.Publisher, message.Subscriber) { return connect(t, consumer) }, connect)
+			})
+		}
 	}
 }
 
@@ -45,7 +51,9 @@ type publishing struct{ *inproc.Broker }
 func (publishing) Close() error { return nil }
 
 type connection struct {
-	broker *inproc.Broker
+	broker   *inproc.Broker
+	consumer string
+	window   int
 
 	mu   sync.Mutex
 	subs map[string][]context.CancelFunc
@@ -59,7 +67,10 @@ func (c *connection) Subscribe(ctx context.Context, topic string) (<-chan *messa
 		c.subs = map[string][]context.CancelFunc{}
 	}
 	c.subs[topic] = append(c.subs[topic], cancel)
-	return c.broker.Subscribe(ctx, topic)
+	if c.consumer == "" {
+		return c.broker.Subscribe(ctx, topic)
+	}
+	return c.broker.SubscribeConsumer(ctx, topic, c.consumer, c.window)
 }
 
 func (c *connection) Close() error {

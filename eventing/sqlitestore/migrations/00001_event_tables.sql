@@ -14,15 +14,18 @@ CREATE TABLE event_outbox (
     sent_at         TEXT,
     ordering_key    TEXT,
     partition       INTEGER CHECK (typeof(partition) = 'integer' AND partition BETWEEN 0 AND 31 OR partition IS NULL),
-    lane            TEXT,
+    lane            TEXT CHECK (lane IN ('critical', 'expedited')),
     due_at          TEXT,
     consumer_name   TEXT,
     generation      INTEGER NOT NULL DEFAULT 0 CHECK (typeof(generation) = 'integer'),
+    forced          INTEGER CHECK (forced IN (0, 1)),
     last_error      TEXT,
     routing_version TEXT
 );
 CREATE INDEX event_outbox_pending ON event_outbox (seq) WHERE status = 'pending' AND partition IS NOT NULL;
 CREATE INDEX event_outbox_unadopted ON event_outbox (seq) WHERE status = 'pending' AND partition IS NULL;
+CREATE INDEX event_outbox_dated ON event_outbox (seq) WHERE status = 'pending' AND due_at IS NOT NULL;
+CREATE INDEX event_outbox_critical ON event_outbox (seq) WHERE status = 'pending' AND lane = 'critical';
 CREATE INDEX event_outbox_event ON event_outbox (event_id);
 CREATE INDEX event_outbox_settled ON event_outbox (sent_at) WHERE status <> 'pending';
 
@@ -50,11 +53,12 @@ CREATE TABLE event_deliveries (
     prior_attempts  INTEGER NOT NULL DEFAULT 0,
     due_at          TEXT,
     generation      INTEGER NOT NULL DEFAULT 0,
+    forced          INTEGER CHECK (forced IN (0, 1)),
     claim_token     TEXT,
     claim_until     TEXT,
     attempt_history TEXT,
     payload         TEXT NOT NULL,
-    outbox_id       TEXT,
+    outbox_seq      INTEGER,
     created_at      TEXT NOT NULL DEFAULT (strftime('%Y-%m-%dT%H:%M:%f000Z', 'now')),
     updated_at      TEXT NOT NULL DEFAULT (strftime('%Y-%m-%dT%H:%M:%f000Z', 'now')),
     UNIQUE (consumer_name, event_id)
@@ -96,21 +100,33 @@ CREATE TABLE dead_letter_consumers (
     PRIMARY KEY (event_id, consumer_name)
 );
 CREATE INDEX dead_letter_consumers_status ON dead_letter_consumers (status, created_at);
+CREATE INDEX dead_letter_consumers_place ON dead_letter_consumers (created_at, event_id, consumer_name);
+CREATE INDEX dead_letter_consumers_scheduled ON dead_letter_consumers (scheduled_at) WHERE scheduled_at IS NOT NULL;
 CREATE INDEX dead_letter_consumers_expiry ON dead_letter_consumers (expires_at);
 CREATE INDEX dead_letter_consumers_holds ON dead_letter_consumers (holds_key) WHERE holds_key IS NOT NULL AND status <> 'closed';
 
 -- Who holds which partition, of dispatch or of an ordered consumer. The token grows
--- with each change of holder.
+-- with each change of holder. base: nothing is pending up to this seq, or will be.
 CREATE TABLE event_leases (
     scope       TEXT NOT NULL,
     partition   INTEGER NOT NULL,
     holder      TEXT NOT NULL,
     token       INTEGER NOT NULL,
     lease_until TEXT,
+    base        INTEGER NOT NULL DEFAULT 0,
     PRIMARY KEY (scope, partition)
 );
 
+-- Who is there to share the leases of a scope, and until when.
+CREATE TABLE event_lease_holders (
+    scope         TEXT NOT NULL,
+    holder        TEXT NOT NULL,
+    present_until TEXT NOT NULL,
+    PRIMARY KEY (scope, holder)
+);
+
 -- +goose Down
+DROP TABLE event_lease_holders;
 DROP TABLE event_leases;
 DROP TABLE dead_letter_consumers;
 DROP TABLE dead_letter_events;

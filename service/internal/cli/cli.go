@@ -1,5 +1,5 @@
-// Package cli is the command line of the gateway: it parses, calls the package
-// that does the work, and prints.
+// Package cli is the command line of the gateway, and of waybill, which has the operator's
+// commands alone: it parses, calls the package that does the work, and prints.
 package cli
 
 import (
@@ -28,6 +28,10 @@ type Program struct {
 	// Username is the system's name for whoever runs the program. Default: that of
 	// package os/user.
 	Username func() (string, error)
+
+	tool   *tool
+	stores []string        // the addresses of the databases that the command works on
+	given  map[string]bool // the flags on the command line
 }
 
 // Exit codes.
@@ -35,17 +39,33 @@ const (
 	exitOK     = 0
 	exitFailed = 1
 	exitUsage  = 2 // the command line or the settings are at fault
+	exitFound  = 3 // all went well, and something is not as it should be
 )
 
 const name = "gateway"
 
+// theGateway is the gateway's command line.
+func theGateway() *tool {
+	return &tool{
+		name: name, description: "Waybill's courier gateway.", storeFlag: "--store-url", grammar: &grammar{}, couriers: true,
+		open: store.OpenExisting, openSchema: store.OpenSchema, schemaSQL: store.MigrationSQL,
+		exampleEvent: "evt_141", exampleConsumer: "shipment-projection", exampleMatch: `payload.payload.shipmentId == "shp_456"`,
+		matchNote: " The payload is the queue's message; what the courier has sent is payload.payload.",
+		finality:  "the gateway runs nothing again that it has processed: its ledger says that a processed event is final. Have the courier send a new event instead",
+	}
+}
+
 type grammar struct {
-	Run     runCmd     `cmd:"" help:"Run the gateway: API, dispatcher and worker in one process."`
-	Send    sendCmd    `cmd:"" help:"Sign events and post them to a gateway."`
-	DLQ     dlqCmd     `cmd:"" name:"dlq" help:"Look after dead letters: list, show, review, replay, close."`
-	Outbox  outboxCmd  `cmd:"" help:"Look at the outbox, or send again what a broker has lost."`
-	Migrate migrateCmd `cmd:"" help:"Bring the database's schema up to date, or show it."`
-	Version versionCmd `cmd:"" help:"Print the version."`
+	Run      runCmd        `cmd:"" help:"Run the gateway: API, dispatcher and worker in one process."`
+	API      apiCmd        `cmd:"" name:"api" help:"Run the API alone."`
+	Dispatch dispatchCmd   `cmd:"" help:"Run a dispatcher alone."`
+	Worker   workerCmd     `cmd:"" help:"Run a worker alone."`
+	Send     sendCmd       `cmd:"" help:"Sign events and post them to a gateway."`
+	DLQ      storedDLQ     `cmd:"" name:"dlq" help:"Look after dead letters: list, group, plan, replay, close."`
+	Outbox   storedOutbox  `cmd:"" help:"Look at the outbox, or send again what a broker has lost."`
+	Audit    auditCmd      `cmd:"" help:"Account for every event; name what a broker has lost."`
+	Migrate  storedMigrate `cmd:"" help:"Bring the database's schema up to date, or show it."`
+	Version  versionCmd    `cmd:"" help:"Print the version."`
 }
 
 func (grammar) Help() string {
@@ -54,7 +74,7 @@ func (grammar) Help() string {
 Examples:
 
     gateway run
-    gateway send examples/couriers/samples.ndjson
+    gateway send examples/couriers/samples.ndjson --rate 20
     gateway dlq list`
 }
 
@@ -65,15 +85,26 @@ func (e usageError) Unwrap() error { return e.error }
 
 func usage(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
 
+// foundError says what a command has found that somebody has to see to.
+type foundError struct{ error }
+
 // Run runs the command that p.Args say, until it is done or ctx ends, and returns
 // the exit code: 0, 1 for a failure, 2 where the command line or a setting is at
-// fault. Errors go to p.Stderr.
-func Run(ctx context.Context, p Program) (exitCode int) {
+// fault, 3 where a command has found what somebody has to see to. Errors go to p.Stderr.
+func Run(ctx context.Context, p Program) (exitCode int) { return theGateway().run(ctx, p) }
+
+// RunWaybill is [Run] for the program waybill: the operator's commands on the stores of any
+// application of the library.
+func RunWaybill(ctx context.Context, p Program) (exitCode int) { return theWaybill().run(ctx, p) }
+
+func (t *tool) run(ctx context.Context, p Program) (exitCode int) {
 	helped := false
-	parser, err := kong.New(&grammar{}, kong.Name(name), kong.Description("Waybill's courier gateway."),
+	p.tool = t
+	parser, err := kong.New(t.grammar, kong.Name(t.name), kong.Description(t.description),
 		kong.Writers(p.Stdout, p.Stderr), kong.Exit(func(int) { helped = true }),
-		kong.Vars{"default_store": defaultStoreURL}, kong.Resolvers(environment(p.LookupEnv)), kong.ValueFormatter(helpWithSetting),
-		kong.ConfigureHelp(kong.HelpOptions{Compact: true, FlagsLast: true}),
+		kong.Vars{"default_store": defaultStoreURL, "program": t.name, "event_id": t.eventID(), "match": t.exampleMatch, "match_note": t.matchNote},
+		kong.Resolvers(environment(p.LookupEnv)), kong.ValueFormatter(helpWithSetting),
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true, FlagsLast: true}), kong.PostBuild(t.adapt),
 		kong.BindTo(ctx, (*context.Context)(nil)), kong.Bind(&p))
 	if err != nil {
 		return fail(p, "", err)
@@ -82,7 +113,7 @@ func Run(ctx context.Context, p Program) (exitCode int) {
 	if helped {
 		return exitOK
 	}
-	path := name
+	path := t.name
 	if parseErr := (*kong.ParseError)(nil); errors.As(err, &parseErr) {
 		if selected := parseErr.Context.Selected(); selected != nil {
 			path = selected.FullPath()
@@ -92,6 +123,9 @@ func Run(ctx context.Context, p Program) (exitCode int) {
 	if err != nil {
 		return fail(p, path, err)
 	}
+	if p.given, err = givenFlags(command); err != nil {
+		return fail(p, command.Selected().FullPath(), err)
+	}
 	if err := command.Run(); err != nil {
 		return fail(p, command.Selected().FullPath(), err)
 	}
@@ -100,11 +134,17 @@ func Run(ctx context.Context, p Program) (exitCode int) {
 
 // fail says what went wrong and, if the caller can help it, what to do next.
 func fail(p Program, path string, err error) (exitCode int) {
-	_, _ = fmt.Fprintf(p.Stderr, "%s: %s\n", name, clean(err.Error()))
+	_, _ = fmt.Fprintf(p.Stderr, "%s: %s\n", p.tool.name, clean(err.Error()))
 	var misused usageError
+	var found foundError
 	switch {
+	case errors.As(err, &found):
+		return exitFound
 	case errors.As(err, &misused):
 		_, _ = fmt.Fprintf(p.Stderr, "Run \"%s --help\" for its flags and examples.\n", path)
+	case store.Busy(err):
+		_, _ = fmt.Fprintln(p.Stderr, "Another process is writing to the database; try again.")
+		return exitFailed
 	case errors.Is(err, store.ErrAddress), errors.Is(err, gateway.ErrNoSecret):
 	default:
 		return exitFailed

@@ -26,7 +26,15 @@ func TestUsageErrors(t *testing.T) {
 		{"choice of a setting", "run", environment{"LOG_FORMAT": "xml"}, `"text","json"`},
 		{"range of a setting", "run --retry-max-attempts 0", nil, "RETRY_MAX_ATTEMPTS is 0: it must be positive"},
 		{"all settings at fault", "run --lease-ttl 1ms --dlq-ttl-days 0", nil, "DLQ_TTL_DAYS is 0"},
-		{"unknown broker", "run --broker-url redis://u:hunter2@h", nil, "it must be inproc:"},
+		{"unknown broker", "run --broker-url amqp://u:hunter2@h", nil, "it must be inproc:, redis://…"},
+		{"mistyped broker", "run --broker-url redis://u:hunter2/@h", nil, "cannot be read"},
+		{"option of a broker", "run --broker-url redis://u:hunter2@h?colour=red", nil, "cannot be read"},
+		{"mistyped Postgres broker", "run --broker-url postgres://u:hunter2/@h", nil, "cannot be read"},
+		{"broker of another process", "worker", nil, "reaches no other process"},
+		{"the same of a dispatcher", "dispatch --broker-url inproc:", nil, "reaches no other process"},
+		{"setting of a part", "worker --broker-url redis://h --retry-max-attempts 0", nil, "RETRY_MAX_ATTEMPTS is 0"},
+		{"setting of another part", "dispatch --retry-max-attempts 0", nil, "gateway dispatch --help"},
+		{"API without secrets", "api", nil, "openssl rand -hex 32"},
 		{"unknown store", "run --store-url mysql://u:hunter2@h/x", nil, "the scheme must be sqlite or postgres"},
 		{"unknown store of a command", "dlq list --store-url waybill.db", nil, "the scheme must be sqlite or postgres"},
 		{"nothing to send", "send --hmac-secret s", nil, "<input>"},
@@ -39,9 +47,9 @@ func TestUsageErrors(t *testing.T) {
 		{"nothing to replay", "dlq replay", nil, "--limit N"},
 		{"ids and a limit", "dlq replay evt_1 --limit 5", nil, "not both"},
 		{"no reason", "dlq close evt_1 --yes", nil, "--reason"},
-		{"empty reason", "dlq close evt_1 --reason= --yes", nil, "--reason must say why"},
+		{"empty reason", "dlq close evt_1 --reason= --yes", nil, "--reason is empty"},
 		{"nothing to requeue", "outbox requeue", nil, "--event-id ID or --since WHEN"},
-		{"no point in time", "outbox requeue --since yesterday", nil, "2h30m, meaning ago, or 2026-02-26T15:04:05Z"},
+		{"no point in time", "outbox requeue --since yesterday", nil, "2h30m or 7d, meaning ago"},
 		{"backwards", "outbox requeue --since 1h --until 2h", nil, "--until must lie after --since"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -67,9 +75,9 @@ func TestUsageErrors(t *testing.T) {
 func TestFailures(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct{ name, args, want string }{
-		{"no database", "dlq list", "give its STORE_URL"},
-		{"no database to count", "outbox stats", "give its STORE_URL"},
-		{"no database to migrate", "migrate status", "give its STORE_URL"},
+		{"no database", "dlq list", "give the whole path"},
+		{"no database to count", "outbox stats", "give the whole path"},
+		{"no database to migrate", "migrate status", "give the whole path"},
 		{"no input", "send missing.json --hmac-secret s", "missing.json"},
 		{"no gateway", "run --http-addr 256.0.0.1:1", "HTTP_ADDR"},
 		{"no server", "migrate up --store-url postgres://u:hunter2@127.0.0.1:1/x", "connection refused"},
@@ -90,8 +98,8 @@ func TestFailures(t *testing.T) {
 func TestHelp(t *testing.T) {
 	t.Parallel()
 	leaves := []string{
-		"run", "send", "dlq list", "dlq show", "dlq review", "dlq replay", "dlq close",
-		"outbox stats", "outbox requeue", "migrate up", "migrate status", "migrate sql", "version",
+		"run", "api", "dispatch", "worker", "send", "audit", "dlq list", "dlq groups", "dlq show", "dlq review", "dlq plan", "dlq apply", "dlq replay",
+		"dlq schedule", "dlq unschedule", "dlq close", "dlq export", "outbox stats", "outbox requeue", "migrate up", "migrate status", "migrate sql", "version",
 	}
 	e := newEnvironment(t)
 	for _, command := range append([]string{"", "dlq", "outbox", "migrate"}, leaves...) {
@@ -120,6 +128,18 @@ func TestHelp(t *testing.T) {
 	} {
 		if !strings.Contains(settings, "($"+name+")") {
 			t.Errorf("gateway run --help does not name %s", name)
+		}
+	}
+	for part, foreign := range map[string][]string{
+		"api":      {"BROKER_URL", "LEASE_TTL", "RETRY_MAX_ATTEMPTS", "PROCESSED_TTL_DAYS"},
+		"dispatch": {"HMAC_SECRET", "ADMIN_TOKEN", "RETRY_MAX_ATTEMPTS", "WORKER_CONCURRENCY"},
+		"worker":   {"HMAC_SECRET", "ADMIN_TOKEN", "SIGNATURE_MAX_SKEW"},
+	} {
+		text := e.ok(t, part, "--help")
+		for _, name := range foreign {
+			if strings.Contains(text, "($"+name+")") {
+				t.Errorf("gateway %s --help names %s, which it does not need", part, name)
+			}
 		}
 	}
 }

@@ -42,18 +42,17 @@ func (s *signed) name(p *Program, dry bool) error {
 
 type dlqReviewCmd struct {
 	output
-	storeSetting
 	which
 	signed
 
-	ID   string `arg:"" help:"The courier's event id, or the envelope's."`
+	ID   string `arg:"" help:"${event_id}"`
 	Note string `placeholder:"TEXT" help:"What was found; recorded."`
 }
 
 func (dlqReviewCmd) Help() string {
 	return `Examples:
 
-    gateway dlq review evt_141 --note "asked the courier on Monday"`
+    ${program} dlq review ${event} --note "asked the other side on Monday"`
 }
 
 // Run marks a dead letter as reviewed.
@@ -61,36 +60,36 @@ func (c *dlqReviewCmd) Run(ctx context.Context, p *Program) error {
 	if err := c.name(p, false); err != nil {
 		return err
 	}
-	return withDesk(ctx, c.StoreURL, func(d *desk) error {
-		l, err := d.one(ctx, c.ID, c.which, true)
-		if err != nil {
-			return err
-		}
-		return act{name: "reviewed", from: []eventing.ReviewStatus{eventing.StatusPending}, json: c.JSON}.on(p, []letter{l}, func(t eventing.Target) error {
-			return d.letters.Review(ctx, t, c.By, c.Note)
-		})
+	reviewed := act{name: "reviewed", from: []eventing.ReviewStatus{eventing.StatusPending}, json: c.JSON}
+	return reviewed.onOne(ctx, p, c.ID, c.which, func(d *desk, l letter) error {
+		return d.letters.Review(ctx, l.Target(), c.By, c.Note)
 	})
 }
 
 type dlqReplayCmd struct {
 	output
-	storeSetting
 	which
 	signed
 
-	IDs    []string `arg:"" optional:"" name:"id" help:"Couriers' event ids, or envelopes'."`
+	IDs    []string `arg:"" optional:"" name:"id" help:"${event_id}"`
 	Limit  uint     `placeholder:"N" help:"Instead of ids: the N oldest that are pending or reviewed."`
+	Force  bool     `help:"Run again what --consumer has processed already: its effect happens once more."`
 	Note   string   `placeholder:"TEXT" help:"Why; recorded."`
+	Yes    bool     `help:"With --force: do not ask."`
 	DryRun bool     `help:"Only say what would be replayed."`
 }
 
 func (dlqReplayCmd) Help() string {
 	return `The consumer gets the event again, with all its attempts; other consumers do not. If it succeeds, the dead letter closes as resolved; if it fails for good, it is pending again.
 
+With --force, what the consumer has processed already is run again, under a new generation: its handler does once more whatever it does. A consumer may refuse that; its
+log says so. Who forced it and why is recorded in the event's dead letter; if it has none there, nowhere. Without --force, nothing that was processed runs again.
+
 Examples:
 
-    gateway dlq replay evt_141 --note "fixed in 1.4.2"
-    gateway dlq replay --limit 500 --consumer shipment-projection --dry-run`
+    ${program} dlq replay ${event} --note "fixed in 1.4.2"
+    ${program} dlq replay --limit 500 --consumer ${consumer} --dry-run
+    ${program} dlq replay ${event} --force --consumer search-index --note "index rebuilt"`
 }
 
 // Run replays.
@@ -102,13 +101,24 @@ func (c *dlqReplayCmd) Run(ctx context.Context, p *Program) error {
 		return usage("name the events to replay or give --limit, not both")
 	case c.Limit > maxLetters:
 		return usage("--limit may be %d at most", maxLetters)
+	case c.Limit > 0 && c.Consumer != nil && *c.Consumer == "":
+		return usage("--consumer is empty: give it a value, or leave it out")
 	case c.Limit > 0 && c.Source != "":
 		return usage("--source goes with ids, not with --limit")
+	case c.Force && p.tool.finality != "":
+		return usage("--force: %s", p.tool.finality)
+	case c.Force && (c.Limit > 0 || c.Consumer == nil || *c.Consumer == ""):
+		return usage("--force goes with ids and --consumer: say what is to be run again, and where")
+	case c.Yes && !c.Force:
+		return usage("--yes goes with --force; nothing else asks")
 	}
 	if err := c.name(p, c.DryRun); err != nil {
 		return err
 	}
-	return withDesk(ctx, c.StoreURL, func(d *desk) error {
+	return withDesk(ctx, p, func(d *desk) error {
+		if c.Force {
+			return c.force(ctx, p, d)
+		}
 		var letters []letter
 		var err error
 		if c.Limit > 0 {
@@ -127,11 +137,10 @@ func (c *dlqReplayCmd) Run(ctx context.Context, p *Program) error {
 
 type dlqCloseCmd struct {
 	output
-	storeSetting
 	which
 	signed
 
-	IDs    []string `arg:"" name:"id" help:"Couriers' event ids, or envelopes'."`
+	IDs    []string `arg:"" name:"id" help:"${event_id}"`
 	Reason string   `required:"" placeholder:"TEXT" help:"Why it is given up; recorded."`
 	Yes    bool     `help:"Do not ask."`
 	DryRun bool     `help:"Only say what would be closed."`
@@ -142,8 +151,8 @@ func (dlqCloseCmd) Help() string {
 
 Examples:
 
-    gateway dlq close evt_141 --reason "test event" --dry-run
-    gateway dlq close evt_141 --reason "test event" --yes`
+    ${program} dlq close ${event} --reason "test event" --dry-run
+    ${program} dlq close ${event} --reason "test event" --yes`
 }
 
 // Run discards.
@@ -154,13 +163,13 @@ func (c *dlqCloseCmd) Run(ctx context.Context, p *Program) error {
 	if err := c.name(p, c.DryRun); err != nil {
 		return err
 	}
-	return withDesk(ctx, c.StoreURL, func(d *desk) error {
+	return withDesk(ctx, p, func(d *desk) error {
 		letters, err := d.all(ctx, c.IDs, c.which)
 		if err != nil {
 			return err
 		}
 		if !c.Yes && !c.DryRun {
-			if err := confirm(p, letters); err != nil {
+			if err := p.confirm("This gives up for good:", summaries(letters)); err != nil {
 				return err
 			}
 		}
@@ -179,20 +188,76 @@ func (d *desk) all(ctx context.Context, ids []string, w which) ([]letter, error)
 		if err != nil {
 			return nil, err
 		}
-		if !slices.ContainsFunc(letters, func(k letter) bool { return k.target() == l.target() }) {
+		if !slices.ContainsFunc(letters, func(k letter) bool { return k.Target() == l.Target() }) {
 			letters = append(letters, l)
 		}
 	}
 	return letters, nil
 }
 
-// confirm asks whoever is there; nobody's silence is no consent.
-func confirm(p *Program, letters []letter) error {
-	var b strings.Builder
-	for _, l := range letters {
-		fmt.Fprintf(&b, "  %s (%s, %d parked behind)\n", l, l.Status, l.ParkedBehind)
+// force runs what was processed again. What was processed needs no dead letter.
+func (c *dlqReplayCmd) force(ctx context.Context, p *Program, d *desk) error {
+	var letters []letter
+	var lines []string
+	for _, id := range c.IDs {
+		l := letter{DeadLetter: eventing.DeadLetter{EventID: id, Consumer: *c.Consumer, Status: eventing.StatusClosed}}
+		letters, lines = append(letters, l), append(lines, l.String())
 	}
-	_, _ = fmt.Fprintf(p.Stderr, "This gives up for good:\n%s", clean(b.String()))
+	if err := c.unrecorded(ctx, p, d); err != nil {
+		return err
+	}
+	if !c.Yes && !c.DryRun {
+		if err := p.confirm("This runs again what the consumer has processed. Its effect happens once more, and cannot be taken back:", lines); err != nil {
+			return err
+		}
+	}
+	forced := false
+	err := act{name: "forced", from: []eventing.ReviewStatus{eventing.StatusClosed}, json: c.JSON, dry: c.DryRun}.on(p, letters, func(t eventing.Target) error {
+		err := d.letters.Force(ctx, t, c.By, c.Note)
+		if errors.Is(err, eventing.ErrState) {
+			return fmt.Errorf("%w; if it has an open dead letter, replay it without --force", err)
+		}
+		forced = forced || err == nil
+		return err
+	})
+	if forced {
+		_, _ = fmt.Fprintln(p.Stderr, mayRefuse)
+	}
+	return err
+}
+
+// mayRefuse is what nobody knows yet when an event has been sent by force.
+const mayRefuse = "The consumer may still refuse to run it again (Policy.RefuseForce); its log says so then."
+
+// unrecorded warns of events that have no dead letter, which is where acts are recorded.
+func (c *dlqReplayCmd) unrecorded(ctx context.Context, p *Program, d *desk) error {
+	for _, id := range c.IDs {
+		list, err := d.letters.List(ctx, eventing.DeadLetterFilter{EventID: id, Consumer: *c.Consumer, Limit: 1})
+		if err != nil {
+			return err
+		}
+		if len(list) == 0 {
+			_, _ = fmt.Fprintf(p.Stderr, "%s has no dead letter at %s: that it is forced shows in the outbox row and in the consumer's log; who did it and the note are recorded nowhere.\n",
+				cleanLine(id), cleanLine(*c.Consumer))
+		}
+	}
+	return nil
+}
+
+func summaries(letters []letter) (lines []string) {
+	for _, l := range letters {
+		lines = append(lines, fmt.Sprintf("%s (%s, %d parked behind)", l, l.Status, l.ParkedBehind))
+	}
+	return lines
+}
+
+// confirm asks whoever is there; nobody's silence is no consent.
+func (p *Program) confirm(what string, lines []string) error {
+	more := ""
+	if n := len(lines) - maxShown; n > 0 {
+		lines, more = lines[:maxShown], fmt.Sprintf("  and %d more\n", n)
+	}
+	_, _ = fmt.Fprintf(p.Stderr, "%s\n%s%s", what, indented(lines), more)
 	if !p.Interactive {
 		return usage("nothing was done; add --yes to do it")
 	}
@@ -221,6 +286,17 @@ var (
 	open       = []eventing.ReviewStatus{eventing.StatusPending, eventing.StatusReviewed, eventing.StatusReplayed}
 )
 
+// onOne does it to the one dead letter that id and w name.
+func (a act) onOne(ctx context.Context, p *Program, id string, w which, do func(*desk, letter) error) error {
+	return withDesk(ctx, p, func(d *desk) error {
+		l, err := d.one(ctx, id, w, true)
+		if err != nil {
+			return err
+		}
+		return a.on(p, []letter{l}, func(eventing.Target) error { return do(d, l) })
+	})
+}
+
 // on does it, and tells. A dead letter that somebody else has acted on meanwhile
 // stops no other.
 func (a act) on(p *Program, letters []letter, do func(eventing.Target) error) error {
@@ -234,18 +310,18 @@ func (a act) on(p *Program, letters []letter, do func(eventing.Target) error) er
 	var errs []error
 	for _, l := range letters {
 		if !slices.Contains(a.from, l.Status) {
-			errs = append(errs, fmt.Errorf("%s is %s: it cannot be %s", l, l.Status, a.name))
+			errs = append(errs, a.not(p, l))
 			continue
 		}
 		if !a.dry {
-			if err := do(l.target()); err != nil {
+			if err := do(l.Target()); err != nil {
 				errs = append(errs, err)
 				continue
 			}
 		}
 		all = append(all, done{l.EventID, l.Consumer, l.CourierEventID, l.Source})
 		if !a.json {
-			if _, err := fmt.Fprintf(p.Stdout, "%s: %s\n", clean(l.String()), a.verb()); err != nil {
+			if _, err := fmt.Fprintf(p.Stdout, "%s: %s\n", cleanLine(l.String()), a.verb()); err != nil {
 				errs = append(errs, err)
 			}
 		}
@@ -262,6 +338,22 @@ func (a act) on(p *Program, letters []letter, do func(eventing.Target) error) er
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
+}
+
+// not says why nothing can be done to a dead letter in its state, and what can.
+func (a act) not(p *Program, l letter) error {
+	instead := ""
+	switch {
+	case a.name == "reviewed" && l.Status == eventing.StatusReviewed:
+		return fmt.Errorf("%s is reviewed already: replay, schedule or close it", l)
+	case l.Status == eventing.StatusReplayed:
+		instead = "; it is on its way to its consumer"
+	case l.Resolution == eventing.Discarded && (a.name == "replayed" || a.name == "scheduled"):
+		instead = "; what was discarded is not run again: send the event anew, with another id"
+	case l.Resolution == eventing.Resolved && a.name == "replayed" && p.tool.finality == "":
+		instead = "; its consumer has processed it: --force --consumer NAME runs it again"
+	}
+	return fmt.Errorf("%s is %s: it cannot be %s%s", l, l.state(), a.name, instead)
 }
 
 func (a act) verb() string {

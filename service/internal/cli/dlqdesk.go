@@ -3,14 +3,12 @@ package cli
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/waybill-go/waybill/eventing"
-	"github.com/waybill-go/waybill/service/internal/ledger"
-	"github.com/waybill-go/waybill/service/internal/store"
 )
 
 // letter is a dead letter with what the courier calls its event, if the ledger
@@ -21,10 +19,6 @@ type letter struct {
 	CourierEventID string `json:"courier_event_id,omitempty"`
 	Source         string `json:"source,omitempty"`
 	ShipmentID     string `json:"shipment_id,omitempty"`
-}
-
-func (l letter) target() eventing.Target {
-	return eventing.Target{EventID: l.EventID, Consumer: l.Consumer}
 }
 
 // String names the dead letter as an operator would.
@@ -39,48 +33,44 @@ func (l letter) String() string {
 	return s + " at " + l.Consumer
 }
 
-// state is the status, and how it was closed.
+// state is the status, and what is behind it.
 func (l letter) state() string {
-	if l.Resolution == "" {
-		return string(l.Status)
+	switch {
+	case l.Resolution != "":
+		return string(l.Status) + ", " + string(l.Resolution)
+	case !l.ScheduledAt.IsZero():
+		return string(l.Status) + ", replays at " + l.ScheduledAt.UTC().Format(time.RFC3339)
 	}
-	return string(l.Status) + ", " + string(l.Resolution)
+	return string(l.Status)
 }
 
 // which tells dead letters of one id apart.
 type which struct {
 	Consumer *string `placeholder:"NAME" help:"Of several, the one of this consumer."`
-	Source   string  `placeholder:"NAME" help:"Of several, the one of this courier."`
+	Source   string  `courier:"" placeholder:"NAME" help:"Of several, the one of this courier."`
 }
 
-// desk is where an operator works: a database that a gateway may be running on.
-type desk struct {
-	store   *store.Store
-	letters *eventing.DeadLetters
-	ledger  *ledger.Ledger
-}
-
-func withDesk(ctx context.Context, storeURL string, work func(*desk) error) error {
-	s, err := store.OpenExisting(ctx, storeURL)
-	if err != nil {
-		return err
-	}
-	// The desk writes nothing into the ledger, so retention is the gateway's affair.
-	err = work(&desk{s, eventing.NewDeadLetters(s.Events), ledger.New(s, 0)})
-	return errors.Join(err, s.Close())
-}
-
-func (d *desk) list(ctx context.Context, f eventing.DeadLetterFilter) ([]letter, error) {
-	found, err := d.letters.List(ctx, f)
-	if err != nil {
+// selected returns the dead letters of a selection, without their payloads.
+func (d *desk) selected(ctx context.Context, s eventing.Selection) ([]letter, error) {
+	var found []eventing.DeadLetter
+	if err := d.letters.Select(ctx, s, func(dl eventing.DeadLetter) error {
+		dl.Payload = nil
+		found = append(found, dl)
+		return nil
+	}); err != nil {
 		return nil, err
 	}
+	return d.named(ctx, found)
+}
+
+// named adds the names.
+func (d *desk) named(ctx context.Context, found []eventing.DeadLetter) ([]letter, error) {
 	ids := make([]string, len(found))
 	for i := range found {
 		ids[i] = found[i].EventID
 	}
 	slices.Sort(ids)
-	names, err := d.ledger.Names(ctx, slices.Compact(ids))
+	names, err := d.names.Names(ctx, slices.Compact(ids))
 	if err != nil {
 		return nil, err
 	}
@@ -99,7 +89,11 @@ func (d *desk) find(ctx context.Context, id string, w which) (letters []letter, 
 		return nil, err
 	}
 	for _, envelope := range envelopes {
-		more, err := d.list(ctx, eventing.DeadLetterFilter{EventID: envelope, Limit: maxLetters})
+		found, err := d.letters.List(ctx, eventing.DeadLetterFilter{EventID: envelope, Limit: maxLetters})
+		if err != nil {
+			return nil, err
+		}
+		more, err := d.named(ctx, found)
 		if err != nil {
 			return nil, err
 		}
@@ -113,11 +107,11 @@ func (d *desk) find(ctx context.Context, id string, w which) (letters []letter, 
 // envelopes returns id itself, and the envelopes of the events that couriers call
 // so.
 func (d *desk) envelopes(ctx context.Context, id string) ([]string, error) {
-	_, envelopes, err := d.ledger.Events(ctx, id, "")
+	called, err := d.names.Envelopes(ctx, []string{id}, "")
 	if err != nil {
 		return nil, err
 	}
-	return slices.Compact(append([]string{id}, envelopes...)), nil
+	return slices.Compact(append([]string{id}, called[id]...)), nil
 }
 
 // one returns the dead letter that id and w name. To act on, closed ones do not
@@ -133,7 +127,7 @@ func (d *desk) one(ctx context.Context, id string, w which, toAct bool) (letter,
 	}
 	switch len(letters) {
 	case 0:
-		return letter{}, fmt.Errorf("no dead letter is called %q; find it with: gateway dlq list --all", id)
+		return letter{}, d.notThere(ctx, id, w)
 	case 1:
 		return letters[0], nil
 	}
@@ -141,17 +135,42 @@ func (d *desk) one(ctx context.Context, id string, w which, toAct bool) (letter,
 	for _, l := range letters {
 		fmt.Fprintf(&b, "\n  %s (%s)", l, l.Status)
 	}
-	return letter{}, usage("%d dead letters are called %q; say which with --consumer or --source:%s", len(letters), id, b.String())
+	by := "--consumer"
+	if d.tool.couriers {
+		by += " or --source"
+	}
+	return letter{}, usage("%d dead letters are called %q; say which with %s:%s", len(letters), id, by, b.String())
+}
+
+// notThere says that no dead letter is so, and which ones are nearly.
+func (d *desk) notThere(ctx context.Context, id string, w which) error {
+	others, err := d.find(ctx, id, which{})
+	if err != nil {
+		return err
+	}
+	if len(others) == 0 {
+		return fmt.Errorf("no dead letter is called %q; find it with: %s dlq list --all", id, d.tool.name)
+	}
+	place := "of that --source"
+	if w.Consumer != nil {
+		place = fmt.Sprintf("at consumer %q", *w.Consumer)
+	}
+	var b strings.Builder
+	for _, l := range others {
+		fmt.Fprintf(&b, "\n  %s (%s)", l, l.Status)
+	}
+	return fmt.Errorf("%q has no dead letter %s; it has:%s", id, place, b.String())
 }
 
 // oldest returns at most limit dead letters that can be replayed.
 func (d *desk) oldest(ctx context.Context, w which, limit int) (letters []letter, err error) {
-	var consumer string
+	s := eventing.Selection{Limit: limit}
 	if w.Consumer != nil {
-		consumer = *w.Consumer
+		s.Consumers = []string{*w.Consumer}
 	}
 	for _, status := range replayable {
-		more, err := d.list(ctx, eventing.DeadLetterFilter{Status: status, Consumer: consumer, Limit: limit})
+		s.Status = status
+		more, err := d.selected(ctx, s)
 		if err != nil {
 			return nil, err
 		}

@@ -4,8 +4,11 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
+	"os"
+	"os/signal"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -14,15 +17,26 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/waybill-go/waybill/internal/testkit"
 	"github.com/waybill-go/waybill/internal/testserver"
 	"github.com/waybill-go/waybill/service/internal/cli"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m, goleak.Cleanup(testserver.Exit)) }
+func TestMain(m *testing.M) {
+	if os.Getenv(childEnv) != "" { // started by a test that kills it
+		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+		defer stop()
+		code := cli.RunWaybill(ctx, cli.Program{Args: os.Args, LookupEnv: os.LookupEnv, Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr})
+		os.Exit(code) //nolint:gocritic // stop is for a process that goes on
+	}
+	goleak.VerifyTestMain(m, goleak.Cleanup(testserver.Exit))
+}
+
+const childEnv = "WAYBILL_TEST_CHILD"
 
 const (
 	samples = "../../../examples/couriers/samples.ndjson"
-	patient = 10 * time.Second
+	patient = time.Minute
 )
 
 // environment is that of a program, with a store of its own.
@@ -30,6 +44,22 @@ type environment map[string]string
 
 func newEnvironment(t *testing.T) environment {
 	return environment{"STORE_URL": "sqlite:" + filepath.Join(t.TempDir(), "waybill.db"), "HTTP_ADDR": "127.0.0.1:0", "USER": "anna"}
+}
+
+// programKey says that the environment is one of waybill, not of gateway.
+const programKey = "TEST_PROGRAM"
+
+// application is an environment of waybill, with the database of an application.
+func application(t *testing.T, storeURL string) environment {
+	t.Helper()
+	e := environment{programKey: "waybill", "STORE_URL": storeURL, "USER": "anna"}
+	e.ok(t, "migrate", "up")
+	return e
+}
+
+func sqliteURL(t *testing.T) string {
+	t.Helper()
+	return "sqlite:" + filepath.Join(t.TempDir(), "app.db")
 }
 
 func (e environment) lookup(name string) (string, bool) {
@@ -51,12 +81,16 @@ func (e environment) run(t *testing.T, args ...string) ended {
 
 func (e environment) start(ctx context.Context, p cli.Program) ended {
 	var stdout, stderr bytes.Buffer
-	p.Args = append([]string{"./bin/gateway"}, p.Args...)
+	run, name := cli.Run, "gateway"
+	if e[programKey] != "" {
+		run, name = cli.RunWaybill, "waybill"
+	}
+	p.Args = append([]string{"./bin/" + name}, p.Args...)
 	p.LookupEnv, p.Stdout, p.Stderr = e.lookup, &stdout, &stderr
 	if p.Stdin == nil {
 		p.Stdin = strings.NewReader("")
 	}
-	code := cli.Run(ctx, p)
+	code := run(ctx, p)
 	return ended{code, stdout.String(), stderr.String()}
 }
 
@@ -164,20 +198,13 @@ func get(t *testing.T, url, token string) string {
 }
 
 // eventually waits until got is as wanted.
-func eventually[T any](t *testing.T, got func() T, wanted func(T) bool) T {
+func eventually[T any](t *testing.T, got func() T, wanted func(T) bool) (v T) {
 	t.Helper()
-	deadline := time.After(patient)
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		v := got()
-		if wanted(v) {
-			return v
+	testkit.Eventually(t, patient, func() error {
+		if v = got(); !wanted(v) {
+			return fmt.Errorf("still %+v", v)
 		}
-		select {
-		case <-tick.C:
-		case <-deadline:
-			t.Fatalf("still %+v", v)
-		}
-	}
+		return nil
+	})
+	return v
 }

@@ -27,7 +27,7 @@ type letter struct {
 	Status         string
 	Resolution     string
 	Notes          []struct{ Act, By, Note string }
-	Payload        struct {
+	Event          struct {
 		Payload struct{ EventID string }
 	}
 }
@@ -64,7 +64,7 @@ func TestLife(t *testing.T) {
 	g := e.gateway(t)
 	printed := regexp.MustCompile(`(?s)serves at (http://127\.0\.0\.1:\d+)\n.*` +
 		`  export PATH="\$PWD/bin:\$PATH" HMAC_SECRET=(\w{64}) ADMIN_TOKEN=(\w{64}) STORE_URL=(\S+)\n` +
-		`  gateway send examples/couriers/samples.ndjson --url (\S+)\n` +
+		`  gateway send examples/couriers/samples.ndjson --rate 20 --url (\S+)\n` +
 		`  curl -H "Authorization: Bearer \$ADMIN_TOKEN" (\S+/v1/shipments/shp_456)\n  gateway dlq list\n`).FindStringSubmatch(g.stdout.String())
 	if printed == nil {
 		t.Fatalf("run printed %s", g.stdout)
@@ -75,7 +75,7 @@ func TestLife(t *testing.T) {
 	}
 
 	e["HMAC_SECRET"] = secret
-	if text := e.ok(t, "send", samples, "--url", printed[5]); !strings.Contains(text, "13 accepted") {
+	if text := e.ok(t, "send", samples, "--rate", "20", "--url", printed[5]); !strings.Contains(text, "13 accepted") {
 		t.Errorf("send: %s", text)
 	}
 	s := e.quiet(t, 13)
@@ -140,7 +140,7 @@ func (e environment) operate(t *testing.T) {
 	if text := e.ok(t, "dlq", "show", "evt_141"); !strings.Contains(text, "Attempts\n  1  ") || !strings.Contains(text, `"shipmentId": "shp_457"`) {
 		t.Errorf("show: %s", text)
 	}
-	if shown := object[letter](t, e, "dlq", "show", l.EventID); shown.EventID != l.EventID || shown.Payload.Payload.EventID != "evt_141" {
+	if shown := object[letter](t, e, "dlq", "show", l.EventID); shown.EventID != l.EventID || shown.Event.Payload.EventID != "evt_141" {
 		t.Errorf("show by the envelope's id: %+v", shown)
 	}
 	if r := e.run(t, "dlq", "show", "evt_124"); r.code != 1 || !strings.Contains(r.stderr, "gateway dlq list --all") {
@@ -148,7 +148,7 @@ func (e environment) operate(t *testing.T) {
 	}
 
 	e.ok(t, "dlq", "review", "evt_141", "--note", "asked the courier")
-	if r := e.run(t, "dlq", "review", "evt_141"); r.code != 1 || !strings.Contains(r.stderr, "is reviewed: it cannot be reviewed") {
+	if r := e.run(t, "dlq", "review", "evt_141"); r.code != 1 || !strings.Contains(r.stderr, "is reviewed already: replay, schedule or close it") {
 		t.Errorf("review again: %+v", r)
 	}
 	if text := e.ok(t, "dlq", "replay", "evt_141", l.EventID, "--dry-run"); strings.Count(text, "would be replayed") != 1 {
@@ -156,6 +156,9 @@ func (e environment) operate(t *testing.T) {
 	}
 	if reviewed := e.letters(t, "--status", "reviewed"); len(reviewed) != 1 {
 		t.Errorf("a dry run has changed something: %+v", e.letters(t))
+	}
+	if text := e.ok(t, "dlq", "plan", "--match", `payload.eventId == "evt_141"`); !strings.Contains(text, "1 dead letter would be replayed; 0 parked behind would follow; 0 left out.\n") {
+		t.Errorf("plan: %s", text)
 	}
 	e.ok(t, "dlq", "replay", "--limit", "5", "--by", "bob", "--note", "try again")
 	again := eventually(t, func() letter { return object[letter](t, e, "dlq", "show", "evt_141") }, func(l letter) bool { return l.Status == "pending" })
@@ -185,7 +188,7 @@ func (e environment) operate(t *testing.T) {
 	if closed := e.letters(t, "--all"); len(closed) != 1 || closed[0].Status != "closed" || closed[0].Resolution != "discarded" {
 		t.Errorf("closed ones: %+v", closed)
 	}
-	if r := e.run(t, "dlq", "replay", "evt_141"); r.code != 1 || !strings.Contains(r.stderr, "is closed: it cannot be replayed") {
+	if r := e.run(t, "dlq", "replay", "evt_141"); r.code != 1 || !strings.Contains(r.stderr, "is closed, discarded: it cannot be replayed") {
 		t.Errorf("replay a closed one: %+v", r)
 	}
 

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"io"
 	"time"
-
-	"github.com/waybill-go/waybill/service/internal/store"
 )
 
 type migrateCmd struct {
@@ -17,17 +15,16 @@ type migrateCmd struct {
 }
 
 func (migrateCmd) Help() string {
-	return `The gateway brings its schema up to date whenever it starts; these commands do it before.
+	return `A program may bring the schema up to date as it starts; these commands do it before.
 
 Examples:
 
-    gateway migrate status
-    STORE_URL=postgres://waybill@localhost/waybill gateway migrate up`
+    ${program} migrate status
+    STORE_URL=postgres://waybill@localhost/waybill ${program} migrate up`
 }
 
 type migrateUpCmd struct {
 	output
-	storeSetting
 }
 
 func (migrateUpCmd) Help() string {
@@ -35,13 +32,13 @@ func (migrateUpCmd) Help() string {
 
 Examples:
 
-    gateway migrate up
-    gateway migrate up --store-url postgres://waybill@localhost/waybill`
+    ${program} migrate up
+    ${program} migrate up ${store} postgres://waybill@localhost/waybill`
 }
 
 // Run brings the schema up to date.
 func (c *migrateUpCmd) Run(ctx context.Context, p *Program) (err error) {
-	s, err := store.OpenSchema(ctx, c.StoreURL, true)
+	s, err := p.openSchema(ctx, true)
 	if err != nil {
 		return err
 	}
@@ -64,19 +61,18 @@ func (c *migrateUpCmd) Run(ctx context.Context, p *Program) (err error) {
 
 type migrateStatusCmd struct {
 	output
-	storeSetting
 }
 
 func (migrateStatusCmd) Help() string {
 	return `Examples:
 
-    gateway migrate status
-    gateway migrate status --json | jq '.migrations[] | select(.applied_at == null)'`
+    ${program} migrate status
+    ${program} migrate status --json | jq '.migrations[] | select(.applied_at == null)'`
 }
 
 // Run lists the steps.
 func (c *migrateStatusCmd) Run(ctx context.Context, p *Program) (err error) {
-	s, err := store.OpenSchema(ctx, c.StoreURL, false)
+	s, err := p.openSchema(ctx, false)
 	if err != nil {
 		return err
 	}
@@ -92,7 +88,7 @@ func (c *migrateStatusCmd) Run(ctx context.Context, p *Program) (err error) {
 	all, rows := make([]step, len(steps)), [][]string{{"STEP", "APPLIED"}}
 	for i, s := range steps {
 		all[i] = step{s.Name, known(s.AppliedAt)}
-		applied := "no: run gateway migrate up"
+		applied := "no: run " + p.tool.name + " migrate up"
 		if !s.AppliedAt.IsZero() {
 			applied = since(s.AppliedAt)
 		}
@@ -106,7 +102,6 @@ func (c *migrateStatusCmd) Run(ctx context.Context, p *Program) (err error) {
 
 type migrateSQLCmd struct {
 	output
-	storeSetting
 }
 
 func (migrateSQLCmd) Help() string {
@@ -114,12 +109,16 @@ func (migrateSQLCmd) Help() string {
 
 Examples:
 
-    gateway migrate sql --store-url postgres: > schema.sql`
+    ${program} migrate sql ${store} postgres: > schema.sql`
 }
 
 // Run prints the statements.
 func (c *migrateSQLCmd) Run(p *Program) error {
-	text, err := store.MigrationSQL(c.StoreURL)
+	address, err := p.store()
+	if err != nil {
+		return err
+	}
+	text, err := p.tool.schemaSQL(address)
 	if err != nil {
 		return err
 	}

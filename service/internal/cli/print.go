@@ -27,14 +27,12 @@ func printTable(w io.Writer, rows [][]string) error {
 			if i > 0 {
 				_, _ = io.WriteString(t, "\t") // Flush has the error
 			}
-			_, _ = io.WriteString(t, inCell.Replace(clean(orDash(cell))))
+			_, _ = io.WriteString(t, cleanLine(orDash(cell)))
 		}
 		_, _ = io.WriteString(t, "\n")
 	}
 	return t.Flush()
 }
-
-var inCell = strings.NewReplacer("\n", `\n`, "\t", " ")
 
 func orDash(s string) string {
 	if s == "" {
@@ -56,6 +54,20 @@ func clean(s string) string {
 		} else {
 			b.WriteRune(r)
 		}
+	}
+	return b.String()
+}
+
+var inLine = strings.NewReplacer("\n", `\n`, "\t", " ")
+
+// cleanLine is clean for what is to stay one line.
+func cleanLine(s string) string { return inLine.Replace(clean(s)) }
+
+// indented is a line for each string.
+func indented(all []string) string {
+	var b strings.Builder
+	for _, s := range all {
+		b.WriteString("  " + cleanLine(s) + "\n")
 	}
 	return b.String()
 }

@@ -4,10 +4,8 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"log/slog"
 	"path/filepath"
 	"strings"
-	"time"
 
 	"github.com/waybill-go/waybill/service/internal/gateway"
 )
@@ -15,26 +13,10 @@ import (
 type runCmd struct {
 	output
 	storeSetting
-
-	HTTPAddr         string        `name:"http-addr" default:"127.0.0.1:8080" setting:"HTTP_ADDR" help:"Listen here."`
-	BrokerURL        string        `default:"inproc:" setting:"BROKER_URL" help:"The broker: inproc:"`
-	HMACSecret       string        `name:"hmac-secret" placeholder:"SECRET" setting:"HMAC_SECRET" help:"Couriers sign with this. Default: made and printed, on SQLite only. Others can read flags: prefer the variable."`
-	AdminToken       string        `placeholder:"TOKEN" setting:"ADMIN_TOKEN" help:"Bearer token of the read endpoints. Default as above."`
-	SignatureMaxSkew time.Duration `default:"300s" setting:"SIGNATURE_MAX_SKEW" help:"How far a signature's time may lie from now."`
-
-	RetryMaxAttempts       int     `default:"5" setting:"RETRY_MAX_ATTEMPTS" help:"Attempts of the worker, the first included."`
-	RetryBackoffBaseMS     int     `name:"retry-backoff-base-ms" default:"1000" setting:"RETRY_BACKOFF_BASE_MS" help:"Milliseconds before the second attempt."`
-	RetryBackoffMultiplier float64 `default:"2" setting:"RETRY_BACKOFF_MULTIPLIER" help:"Growth of that wait with each attempt."`
-	RetryJitterPercent     float64 `default:"20" setting:"RETRY_JITTER_PERCENT" help:"At most this much of the wait is added at random."`
-	ProcessedTTLDays       int     `name:"processed-ttl-days" default:"30" setting:"PROCESSED_TTL_DAYS" help:"Days for which processed events are known."`
-	DLQTTLDays             int     `name:"dlq-ttl-days" default:"90" setting:"DLQ_TTL_DAYS" help:"Days for which dead letters are kept."`
-
-	WorkerConcurrency int           `default:"8" setting:"WORKER_CONCURRENCY" help:"Events that the worker handles at once."`
-	LeaseTTL          time.Duration `name:"lease-ttl" default:"5s" setting:"LEASE_TTL" help:"After this, another process takes over from one that died."`
-	ShutdownTimeout   time.Duration `default:"20s" setting:"SHUTDOWN_TIMEOUT" help:"Time to finish what is running after SIGTERM or SIGINT; a second signal stops at once."`
-
-	LogLevel  string `default:"info" enum:"debug,info,warn,error" setting:"LOG_LEVEL" help:"One of ${enum}."`
-	LogFormat string `default:"text" enum:"text,json" setting:"LOG_FORMAT" help:"One of ${enum}; logs go to standard error."`
+	intakeSettings
+	brokerSettings
+	workerSettings
+	processSettings
 }
 
 func (runCmd) Help() string {
@@ -44,37 +26,13 @@ Examples:
 
     gateway run
     HMAC_SECRET=$(openssl rand -hex 32) ADMIN_TOKEN=$(openssl rand -hex 32) \
-        STORE_URL=postgres://waybill@localhost/waybill HTTP_ADDR=:8080 gateway run`
+        STORE_URL=postgres://waybill@localhost/waybill BROKER_URL=redis://localhost HTTP_ADDR=:8080 gateway run`
 }
 
 // Run runs the gateway.
 func (c *runCmd) Run(ctx context.Context, p *Program) error {
-	cfg := gateway.Config{
-		HTTPAddr: c.HTTPAddr, StoreURL: c.StoreURL, BrokerURL: c.BrokerURL,
-		HMACSecret: c.HMACSecret, AdminToken: c.AdminToken, SignatureMaxSkew: c.SignatureMaxSkew,
-		RetryMaxAttempts: c.RetryMaxAttempts, RetryBackoffBaseMS: c.RetryBackoffBaseMS,
-		RetryBackoffMultiplier: c.RetryBackoffMultiplier, RetryJitterPercent: c.RetryJitterPercent,
-		ProcessedTTLDays: c.ProcessedTTLDays, DLQTTLDays: c.DLQTTLDays,
-		WorkerConcurrency: c.WorkerConcurrency, LeaseTTL: c.LeaseTTL, ShutdownTimeout: c.ShutdownTimeout,
-		Logger: c.logger(p.Stderr),
-		Ready:  func(s gateway.Started) { c.announce(p, s) },
-	}
-	if err := cfg.Validate(); err != nil {
-		return usageError{err}
-	}
-	return gateway.Run(ctx, cfg)
-}
-
-func (c *runCmd) logger(w io.Writer) *slog.Logger {
-	options := &slog.HandlerOptions{}
-	var level slog.Level
-	if level.UnmarshalText([]byte(c.LogLevel)) == nil { // always: the names are slog's
-		options.Level = level
-	}
-	if c.LogFormat == "json" {
-		return slog.New(slog.NewJSONHandler(w, options))
-	}
-	return slog.New(slog.NewTextHandler(w, options))
+	return start(ctx, p, gateway.All, func(s gateway.Started) { c.announce(p, s) },
+		c.storeSetting, c.intakeSettings, c.brokerSettings, c.workerSettings, c.processSettings)
 }
 
 // announce tells where the gateway serves and, on a store of its own, how to try
@@ -122,7 +80,7 @@ func (c *runCmd) tour(b *strings.Builder, p *Program, s gateway.Started) {
 	if len(exports) > 0 {
 		fmt.Fprintf(b, "  export %s\n", strings.Join(exports, " "))
 	}
-	fmt.Fprintf(b, `  %s send examples/couriers/samples.ndjson --url %s
+	fmt.Fprintf(b, `  %s send examples/couriers/samples.ndjson --rate 20 --url %s
   curl -H "Authorization: Bearer $ADMIN_TOKEN" %s/v1/shipments/shp_456
   %s dlq list
 `, program, s.URL, s.URL, program)

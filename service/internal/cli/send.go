@@ -23,7 +23,7 @@ func (sendCmd) Help() string {
 
 Examples:
 
-    HMAC_SECRET=… gateway send examples/couriers/samples.ndjson
+    HMAC_SECRET=… gateway send examples/couriers/samples.ndjson --rate 20
     HMAC_SECRET=… gateway send samples.ndjson --count 10000 --rate 500
     cat event.json | HMAC_SECRET=… gateway send - --url https://gateway.example.com`
 }

@@ -1,11 +1,16 @@
 package cli
 
 import (
+	"context"
 	"fmt"
+	"log/slog"
 	"reflect"
 	"strings"
+	"time"
 
 	"github.com/alecthomas/kong"
+
+	"github.com/waybill-go/waybill/service/internal/gateway"
 )
 
 // settingTag names the environment variable of a flag. It is not kong's own "env",
@@ -51,4 +56,132 @@ const defaultStoreURL = "sqlite:waybill.db"
 // storeSetting is the database of a command.
 type storeSetting struct {
 	StoreURL string `default:"${default_store}" setting:"STORE_URL" help:"The gateway's database: sqlite:FILE or postgres://…"`
+}
+
+// storesSetting are the databases of the operator's commands, most of which take one.
+type storesSetting struct {
+	StoreURL []string `default:"${default_store}" sep:"none" setting:"STORE_URL" help:"The gateway's database: sqlite:FILE or postgres://…; dlq plan and dlq apply take several."`
+}
+
+// AfterApply tells the commands.
+func (s *storesSetting) AfterApply(p *Program) error {
+	p.stores = s.StoreURL
+	return nil
+}
+
+// The gateway's commands on stores.
+type (
+	storedDLQ struct {
+		storesSetting
+		dlqCmd
+	}
+	storedOutbox struct {
+		storesSetting
+		outboxCmd
+	}
+	storedMigrate struct {
+		storesSetting
+		migrateCmd
+	}
+)
+
+// group is a group of flags, which the parts of the gateway share.
+type group interface {
+	fill(cfg *gateway.Config, p *Program)
+}
+
+func (s storeSetting) fill(cfg *gateway.Config, _ *Program) { cfg.StoreURL = s.StoreURL }
+
+// intakeSettings are those of a process with the API.
+type intakeSettings struct {
+	HTTPAddr         string        `name:"http-addr" default:"127.0.0.1:8080" setting:"HTTP_ADDR" help:"Listen here."`
+	HMACSecret       string        `name:"hmac-secret" placeholder:"SECRET" setting:"HMAC_SECRET" help:"Couriers sign with this. Default: made and printed by gateway run on SQLite, else needed. Others can read flags: prefer the variable."`
+	AdminToken       string        `placeholder:"TOKEN" setting:"ADMIN_TOKEN" help:"Bearer token of the read endpoints. Default as above."`
+	SignatureMaxSkew time.Duration `default:"300s" setting:"SIGNATURE_MAX_SKEW" help:"How far a signature's time may lie from now."`
+}
+
+func (s intakeSettings) fill(cfg *gateway.Config, _ *Program) {
+	cfg.HTTPAddr, cfg.HMACSecret, cfg.AdminToken, cfg.SignatureMaxSkew = s.HTTPAddr, s.HMACSecret, s.AdminToken, s.SignatureMaxSkew
+}
+
+// healthSettings are those of a process without the API.
+type healthSettings struct {
+	HTTPAddr string `name:"http-addr" placeholder:"ADDRESS" setting:"HTTP_ADDR" help:"Serve /healthz and /readyz here. Default: nowhere."`
+}
+
+func (s healthSettings) fill(cfg *gateway.Config, _ *Program) { cfg.HTTPAddr = s.HTTPAddr }
+
+// brokerSettings are those of both who use the broker.
+type brokerSettings struct {
+	BrokerURL  string        `default:"inproc:" setting:"BROKER_URL" help:"The broker: redis://…, rediss://…, postgres://… or, with gateway run, inproc:"`
+	LeaseTTL   time.Duration `name:"lease-ttl" default:"4s" setting:"LEASE_TTL" help:"After this, another process takes over from one that died."`
+	DLQTTLDays int           `name:"dlq-ttl-days" default:"90" setting:"DLQ_TTL_DAYS" help:"Days for which dead letters are kept."`
+}
+
+func (s brokerSettings) fill(cfg *gateway.Config, _ *Program) {
+	cfg.BrokerURL, cfg.LeaseTTL, cfg.DLQTTLDays = s.BrokerURL, s.LeaseTTL, s.DLQTTLDays
+}
+
+type workerSettings struct {
+	RetryMaxAttempts       int     `default:"5" setting:"RETRY_MAX_ATTEMPTS" help:"Attempts of the worker, the first included."`
+	RetryBackoffBaseMS     int     `name:"retry-backoff-base-ms" default:"1000" setting:"RETRY_BACKOFF_BASE_MS" help:"Milliseconds before the second attempt."`
+	RetryBackoffMultiplier float64 `default:"2" setting:"RETRY_BACKOFF_MULTIPLIER" help:"Growth of that wait with each attempt."`
+	RetryJitterPercent     float64 `default:"20" setting:"RETRY_JITTER_PERCENT" help:"At most this much of the wait is added at random."`
+	ProcessedTTLDays       int     `name:"processed-ttl-days" default:"30" setting:"PROCESSED_TTL_DAYS" help:"Days for which processed events are known."`
+	WorkerConcurrency      int     `default:"8" setting:"WORKER_CONCURRENCY" help:"Events that the worker handles at once."`
+}
+
+func (s workerSettings) fill(cfg *gateway.Config, _ *Program) {
+	cfg.RetryMaxAttempts, cfg.RetryBackoffBaseMS = s.RetryMaxAttempts, s.RetryBackoffBaseMS
+	cfg.RetryBackoffMultiplier, cfg.RetryJitterPercent = s.RetryBackoffMultiplier, s.RetryJitterPercent
+	cfg.ProcessedTTLDays, cfg.WorkerConcurrency = s.ProcessedTTLDays, s.WorkerConcurrency
+}
+
+// processSettings are those of every process.
+type processSettings struct {
+	ShutdownTimeout time.Duration `default:"20s" setting:"SHUTDOWN_TIMEOUT" help:"Time to finish what is running after SIGTERM or SIGINT; a second signal stops at once."`
+	LogLevel        string        `default:"info" enum:"debug,info,warn,error" setting:"LOG_LEVEL" help:"One of ${enum}."`
+	LogFormat       string        `default:"text" enum:"text,json" setting:"LOG_FORMAT" help:"One of ${enum}; logs go to standard error."`
+}
+
+func (s processSettings) fill(cfg *gateway.Config, p *Program) {
+	cfg.ShutdownTimeout = s.ShutdownTimeout
+	options := &slog.HandlerOptions{}
+	var level slog.Level
+	if level.UnmarshalText([]byte(s.LogLevel)) == nil { // always: the names are slog's
+		options.Level = level
+	}
+	if s.LogFormat == "json" {
+		cfg.Logger = slog.New(slog.NewJSONHandler(p.Stderr, options))
+	} else {
+		cfg.Logger = slog.New(slog.NewTextHandler(p.Stderr, options))
+	}
+}
+
+// start runs parts of the gateway with the settings of some groups.
+func start(ctx context.Context, p *Program, parts gateway.Parts, ready func(gateway.Started), groups ...group) error {
+	cfg := gateway.Config{Parts: parts, Ready: ready}
+	for _, g := range groups {
+		g.fill(&cfg, p)
+	}
+	if err := cfg.Validate(); err != nil {
+		return usageError{err}
+	}
+	return gateway.Run(ctx, cfg)
+}
+
+// told says that a part runs, and where its endpoints are if it has any.
+func (o output) told(p *Program, text string) func(gateway.Started) {
+	return func(s gateway.Started) {
+		if o.JSON {
+			_ = printJSON(p.Stdout, struct {
+				URL string `json:"url,omitempty"`
+			}{s.URL})
+			return
+		}
+		if s.URL != "" {
+			text += " at " + s.URL
+		}
+		_, _ = fmt.Fprintln(p.Stdout, text)
+	}
 }

@@ -11,8 +11,8 @@ type versionCmd struct{ output }
 func (versionCmd) Help() string {
 	return `Examples:
 
-    gateway version
-    gateway version --json`
+    ${program} version
+    ${program} version --json`
 }
 
 // Run prints what the binary was built from.
@@ -37,7 +37,7 @@ func (c *versionCmd) Run(p *Program) error {
 	if c.JSON {
 		return printJSON(p.Stdout, v)
 	}
-	line := fmt.Sprintf("%s %s, %s", name, v.Version, v.Go)
+	line := fmt.Sprintf("%s %s, %s", p.tool.name, v.Version, v.Go)
 	if v.Revision != "" {
 		line += ", revision " + v.Revision
 	}

@@ -13,7 +13,7 @@ import (
 
 // Bounds on a body's fields, in bytes of UTF-8.
 const (
-	MaxIDLength        = 256 // eventId, idempotencyKey, source, payload.shipmentId, payload.orderId
+	MaxIDLength        = 255 // eventId, idempotencyKey, source, payload.shipmentId, payload.orderId
 	MaxEventTypeLength = 128
 	MaxStatusLength    = 1024
 	// MaxDepth bounds the nesting of a body's objects and arrays.

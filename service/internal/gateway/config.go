@@ -2,6 +2,7 @@
 package gateway
 
 import (
+	"cmp"
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
@@ -10,12 +11,44 @@ import (
 	"time"
 
 	"github.com/waybill-go/waybill/eventing"
-	"github.com/waybill-go/waybill/service/internal/store"
 )
 
+// Parts are the parts of the gateway that a process runs.
+type Parts uint8
+
+// The parts. Each may run in any number of processes.
+const (
+	API      Parts = 1 << iota // takes events in and shows what became of them
+	Dispatch                   // takes events from the outbox to the broker, and prunes
+	Work                       // handles events, and sweeps the ledger
+
+	All = API | Dispatch | Work
+)
+
+// has reports whether any of those is among them.
+func (p Parts) has(those Parts) bool { return p&those != 0 }
+
+// String names the parts as their commands are called.
+func (p Parts) String() string {
+	switch p {
+	case API:
+		return "api"
+	case Dispatch:
+		return "dispatch"
+	case Work:
+		return "worker"
+	}
+	return "all"
+}
+
 // Config is the gateway's configuration; each field's setting has its name in
-// capitals.
+// capitals. A process needs the settings of its parts.
 type Config struct {
+	// Parts that run. Default: all.
+	Parts Parts
+
+	// HTTPAddr is where the API listens. A process without it has only /healthz and
+	// /readyz there; if it is empty, nothing.
 	HTTPAddr         string
 	StoreURL         string
 	BrokerURL        string
@@ -35,16 +68,16 @@ type Config struct {
 	ShutdownTimeout   time.Duration
 
 	Logger *slog.Logger
-	// Ready, if not nil, is told once the gateway serves.
+	// Ready, if not nil, is told once the gateway runs.
 	Ready func(Started)
 
 	// wrap lets tests put a faulty part in place.
-	wrap func(parts) parts
+	wrap func(replaceable) replaceable
 }
 
-// Started is what a gateway tells its operator when it serves.
+// Started is what a gateway tells its operator when it runs.
 type Started struct {
-	// URL is the base address of its HTTP endpoints.
+	// URL is the base address of its HTTP endpoints; empty if it has none.
 	URL string
 	// Embedded: on a store in a file of this process.
 	Embedded bool
@@ -52,13 +85,14 @@ type Started struct {
 	HMACSecret, AdminToken string
 }
 
-// ErrNoSecret is the error of a start without secrets outside of the embedded
-// default: there they are not made up.
-var ErrNoSecret = errors.New("HMAC_SECRET and ADMIN_TOKEN are needed with this STORE_URL; make them with: openssl rand -hex 32")
+// ErrNoSecret is the error of an API that starts without secrets outside of the
+// embedded default: there they are not made up.
+var ErrNoSecret = errors.New("HMAC_SECRET and ADMIN_TOKEN are needed (only gateway run on SQLite makes them up); make them with: openssl rand -hex 32")
 
-// secrets fills in what the embedded default may make up.
+// secrets fills in what the embedded default may make up: one process, which nobody
+// shares secrets with.
 func (c *Config) secrets(embedded bool) (made Started, err error) {
-	if c.HMACSecret != "" && c.AdminToken != "" {
+	if !c.Parts.has(API) || c.HMACSecret != "" && c.AdminToken != "" {
 		return made, nil
 	}
 	if !embedded {
@@ -91,6 +125,7 @@ func (c *Config) policy() eventing.Policy {
 			MaxAttempts: c.RetryMaxAttempts, Base: time.Duration(c.RetryBackoffBaseMS) * time.Millisecond,
 			Multiplier: c.RetryBackoffMultiplier, Jitter: c.RetryJitterPercent / 100, JitterBasis: eventing.JitterOfDelay,
 		},
+		RefuseForce:         true, // an event that the ledger has as processed stays so
 		InboxRetention:      time.Duration(c.ProcessedTTLDays) * day,
 		DeadLetterRetention: time.Duration(c.DLQTTLDays) * day,
 	}
@@ -98,7 +133,8 @@ func (c *Config) policy() eventing.Policy {
 
 const handlerTimeout = 10 * time.Second
 
-// Validate names the settings that are at fault. [Run] does it first.
+// Validate names the settings that are at fault, of those that the parts need.
+// [Run] does it first.
 func (c *Config) Validate() error {
 	var errs []error
 	check := func(ok bool, format string, args ...any) {
@@ -106,16 +142,27 @@ func (c *Config) Validate() error {
 			errs = append(errs, fmt.Errorf(format, args...))
 		}
 	}
-	check(c.BrokerURL == "inproc:", "BROKER_URL is %q: it must be inproc:", store.Masked(c.BrokerURL))
-	check(c.SignatureMaxSkew > 0, "SIGNATURE_MAX_SKEW is %v: it must be positive", c.SignatureMaxSkew)
-	check(c.RetryMaxAttempts > 0, "RETRY_MAX_ATTEMPTS is %d: it must be positive", c.RetryMaxAttempts)
-	check(c.RetryBackoffBaseMS > 0, "RETRY_BACKOFF_BASE_MS is %d: it must be positive", c.RetryBackoffBaseMS)
-	check(c.RetryBackoffMultiplier >= 1, "RETRY_BACKOFF_MULTIPLIER is %v: it must be at least 1", c.RetryBackoffMultiplier)
-	check(c.RetryJitterPercent >= 0 && c.RetryJitterPercent <= 100, "RETRY_JITTER_PERCENT is %v: it must be from 0 to 100", c.RetryJitterPercent)
-	check(c.ProcessedTTLDays > 0 && c.ProcessedTTLDays <= maxDays, "PROCESSED_TTL_DAYS is %d: it must be from 1 to %d", c.ProcessedTTLDays, maxDays)
-	check(c.DLQTTLDays > 0 && c.DLQTTLDays <= maxDays, "DLQ_TTL_DAYS is %d: it must be from 1 to %d", c.DLQTTLDays, maxDays)
-	check(c.WorkerConcurrency > 0, "WORKER_CONCURRENCY is %d: it must be positive", c.WorkerConcurrency)
-	check(c.LeaseTTL >= 100*time.Millisecond, "LEASE_TTL is %v: it must be at least 100ms", c.LeaseTTL)
+	parts := cmp.Or(c.Parts, All)
+	if parts.has(API) {
+		check(c.HTTPAddr != "", "HTTP_ADDR is empty: it must say where to listen")
+		check(parts == All || c.HMACSecret != "" && c.AdminToken != "", "%w", ErrNoSecret)
+		check(c.SignatureMaxSkew > 0, "SIGNATURE_MAX_SKEW is %v: it must be positive", c.SignatureMaxSkew)
+	}
+	if parts.has(Dispatch | Work) {
+		_, err := parseBroker(c.BrokerURL)
+		check(err == nil, "%w", err)
+		check(parts == All || c.BrokerURL != inProcess, "BROKER_URL is %s, which reaches no other process: give dispatcher and worker the same redis://… or postgres://…, or use gateway run", inProcess)
+		check(c.LeaseTTL >= 100*time.Millisecond, "LEASE_TTL is %v: it must be at least 100ms", c.LeaseTTL)
+		check(c.DLQTTLDays > 0 && c.DLQTTLDays <= maxDays, "DLQ_TTL_DAYS is %d: it must be from 1 to %d", c.DLQTTLDays, maxDays)
+	}
+	if parts.has(Work) {
+		check(c.RetryMaxAttempts > 0, "RETRY_MAX_ATTEMPTS is %d: it must be positive", c.RetryMaxAttempts)
+		check(c.RetryBackoffBaseMS > 0, "RETRY_BACKOFF_BASE_MS is %d: it must be positive", c.RetryBackoffBaseMS)
+		check(c.RetryBackoffMultiplier >= 1, "RETRY_BACKOFF_MULTIPLIER is %v: it must be at least 1", c.RetryBackoffMultiplier)
+		check(c.RetryJitterPercent >= 0 && c.RetryJitterPercent <= 100, "RETRY_JITTER_PERCENT is %v: it must be from 0 to 100", c.RetryJitterPercent)
+		check(c.ProcessedTTLDays > 0 && c.ProcessedTTLDays <= maxDays, "PROCESSED_TTL_DAYS is %d: it must be from 1 to %d", c.ProcessedTTLDays, maxDays)
+		check(c.WorkerConcurrency > 0, "WORKER_CONCURRENCY is %d: it must be positive", c.WorkerConcurrency)
+	}
 	check(c.ShutdownTimeout > 0, "SHUTDOWN_TIMEOUT is %v: it must be positive", c.ShutdownTimeout)
 	if len(errs) == 0 {
 		if err := c.policy().Validate(); err != nil {

@@ -7,9 +7,11 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"syscall"
 	"testing"
 	"time"
 
+	"github.com/waybill-go/waybill/internal/testkit"
 	"github.com/waybill-go/waybill/internal/testserver"
 )
 
@@ -20,10 +22,6 @@ const (
 	killWithin    = 1000 * time.Millisecond // of serving
 	killAtStart   = 200 * time.Millisecond  // of starting; every fourth kill
 	patient       = 30 * time.Second        // with a gateway that does nothing
-
-	// seedEnv repeats a test's random choices; soakEnv asks for its long form.
-	seedEnv = "WAYBILL_TEST_SEED"
-	soakEnv = "WAYBILL_SOAK"
 )
 
 // onEachStore runs a test on a SQLite file and on PostgreSQL, at the same time.
@@ -38,29 +36,36 @@ func onEachStore(t *testing.T, test func(t *testing.T, storeURL string)) {
 	})
 }
 
+func buildGateway(t *testing.T) (binary string) {
+	t.Helper()
+	binary = filepath.Join(t.TempDir(), "gateway")
+	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", binary, "../../cmd/gateway").CombinedOutput(); err != nil {
+		t.Fatalf("build the gateway: %v\n%s", err, out)
+	}
+	return binary
+}
+
 // A gateway that is killed at random moments, also while it starts, has done each
 // event that it accepted exactly once in the end.
 func TestCrash(t *testing.T) {
 	t.Parallel()
 	kills := 24
 	switch {
-	case os.Getenv(soakEnv) != "":
+	case testkit.Long():
 		kills = 250
 	case testing.Short():
 		kills = 4
 	}
-	binary := filepath.Join(t.TempDir(), "gateway")
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", binary, "../../cmd/gateway").CombinedOutput(); err != nil {
-		t.Fatalf("build the gateway: %v\n%s", err, out)
-	}
+	binary := buildGateway(t)
 	onEachStore(t, func(t *testing.T, storeURL string) {
 		s := newStorm(t, storeURL, func() *exec.Cmd { return exec.Command(binary, "run") })
 		accepted, last := s.rage(kills, s.killAnywhere)
 		db := openStore(t, storeURL).Read
 		if f := auditEventually(t, db, accepted, patient); f.err() != nil {
-			t.Fatalf("%v\nthe gateway: %s", f.err(), last.said())
+			t.Fatalf("%v\nthe gateway: %s", f.err(), last.Said())
 		}
-		last.terminate()
+		last.Signal(syscall.SIGTERM)
+		last.EndsWell() // and has drained
 		f, err := audit(t.Context(), db, accepted)
 		if err != nil || f.err() != nil {
 			t.Errorf("after it stopped: %v, %v", f.err(), err)
@@ -97,7 +102,7 @@ func TestCrashTestFindsFaults(t *testing.T) {
 				db := openStore(t, storeURL).Read
 				if fault == slow {
 					if f := auditEventually(t, db, accepted, patient); f.err() != nil {
-						t.Fatalf("a gateway without a fault: %v\nthe gateway: %s", f.err(), last.said())
+						t.Fatalf("a gateway without a fault: %v\nthe gateway: %s", f.err(), last.Said())
 					}
 					return
 				}
@@ -129,17 +134,9 @@ type storm struct {
 
 func newStorm(t *testing.T, storeURL string, command func() *exec.Cmd) *storm {
 	t.Helper()
-	seed := uint64(time.Now().UnixNano())
-	if text := os.Getenv(seedEnv); text != "" {
-		var err error
-		if seed, err = strconv.ParseUint(text, 10, 64); err != nil {
-			t.Fatalf("%s: %v", seedEnv, err)
-		}
-	}
-	t.Logf("the moments of the kills: %s=%d", seedEnv, seed)
 	return &storm{
 		T: t, storeURL: storeURL, command: command, secret: newSecret(), log: filepath.Join(t.TempDir(), "log"),
-		address: net.JoinHostPort("127.0.0.1", strconv.Itoa(testserver.FreePort(t))), random: rand.New(rand.NewPCG(seed, 0)),
+		address: net.JoinHostPort("127.0.0.1", strconv.Itoa(testserver.FreePort(t))), random: testkit.Random(t),
 	}
 }
 
@@ -156,34 +153,36 @@ func (s *storm) start() *process {
 
 // rage returns the keys of the accepted events, and the gateway that was not
 // killed.
-func (s *storm) rage(kills int, kill func(i int, p *process) (at time.Time)) (accepted []string, last *process) {
+func (s *storm) rage(kills int, kill func(i int, p *process)) (accepted []string, last *process) {
 	s.Helper()
 	c := startCouriers(s.T, newSender("http://"+s.address, s.secret, courierCount))
 	for i := range kills {
-		s.killed = append(s.killed, kill(i, s.start()))
+		kill(i, s.start())
+		s.killed = append(s.killed, time.Now())
 	}
 	last = s.start()
-	last.serves()
+	last.Await(last.ready, startWithin)
 	accepted = c.stop()
 	s.unanswered = c.unanswered.Load()
 	return accepted, last
 }
 
 // killAnywhere kills a gateway while it serves or, one in four, while it starts.
-func (s *storm) killAnywhere(i int, p *process) time.Time {
+func (s *storm) killAnywhere(i int, p *process) {
 	s.Helper()
 	if i%4 == 0 {
-		return p.kill(s.within(killAtStart))
+		p.Kill(s.within(killAtStart))
+		return
 	}
-	p.serves()
-	return p.kill(s.within(killWithin))
+	p.Await(p.ready, startWithin)
+	p.Kill(s.within(killWithin))
 }
 
 // killBusy kills a faulty gateway when it has had events for a while.
-func (s *storm) killBusy(_ int, p *process) time.Time {
+func (s *storm) killBusy(_ int, p *process) {
 	s.Helper()
-	p.says(p.busy)
-	return p.kill(window + s.within(4*window))
+	p.Await(p.busy, startWithin)
+	p.Kill(window + s.within(4*window))
 }
 
 // within returns a random part of a time.

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/waybill-go/waybill/internal/testkit"
 	"github.com/waybill-go/waybill/internal/testserver"
 	"github.com/waybill-go/waybill/service/internal/store"
 )
@@ -120,7 +121,7 @@ func syncsOf(t *testing.T, db *store.Store, address string) int64 {
 func walSyncs(t *testing.T, db *store.Store) (n int64) {
 	t.Helper()
 	db.Read.SetMaxOpenConns(1)
-	eventually(t, soon, func() error {
+	testkit.Eventually(t, soon, func() error {
 		others, err := texts(t.Context(), db.Read, `SELECT pid FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()`)
 		if err == nil && len(others) > 0 {
 			err = fmt.Errorf("sessions %v are left", others)

@@ -54,21 +54,21 @@ func runFaulty(ctx context.Context, fault string) error {
 	cfg.HTTPAddr, cfg.LeaseTTL = os.Getenv("HTTP_ADDR"), crashLeaseTTL
 	cfg.Logger = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	cfg.Ready = func(s Started) { fmt.Println(s.URL) }
-	cfg.wrap = func(p parts) parts { return withFault(p, fault) }
+	cfg.wrap = func(r replaceable) replaceable { return withFault(r, fault) }
 	return Run(ctx, cfg)
 }
 
-func withFault(p parts, fault string) parts {
-	events := p.consumerStore.(store.Events)
+func withFault(r replaceable, fault string) replaceable {
+	events := r.events
 	linger := lingerer(func() { fmt.Println(fault) })
-	p.consumerStore = slowStore{events, linger}
+	r.events = slowStore{events, linger}
 	switch fault {
 	case settleEarly:
-		p.publisher = earlyPublisher{p.publisher}
+		r.publisher = earlyPublisher{r.publisher.(eventing.CompletionPublisher)}
 	case inboxOutside:
-		p.consumerStore = outsideStore{events, linger}
+		r.events = outsideStore{events, linger}
 	}
-	return p
+	return r
 }
 
 // lingerer returns what stays for the window, and tells when it does first.

@@ -3,7 +3,6 @@ package gateway
 import (
 	"os"
 	"testing"
-	"time"
 
 	"go.uber.org/goleak"
 
@@ -19,27 +18,4 @@ func TestMain(m *testing.M) {
 		os.Exit(runProgram(program))
 	}
 	goleak.VerifyTestMain(m, goleak.Cleanup(testserver.Exit))
-}
-
-// pollEvery is how often tests look for what nobody tells them.
-const pollEvery = 10 * time.Millisecond
-
-// eventually looks until problem returns nil, and fails the test with the last
-// problem if that takes too long.
-func eventually(t testing.TB, within time.Duration, problem func() error) {
-	t.Helper()
-	deadline := time.After(within)
-	tick := time.NewTicker(pollEvery)
-	defer tick.Stop()
-	for {
-		err := problem()
-		if err == nil {
-			return
-		}
-		select {
-		case <-deadline:
-			t.Fatalf("after %v: %v", within, err)
-		case <-tick.C:
-		}
-	}
 }

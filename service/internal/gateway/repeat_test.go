@@ -9,6 +9,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/waybill-go/waybill/internal/testkit"
 )
 
 // serve runs a gateway in this process until the test ends, and returns its URL.
@@ -59,7 +61,7 @@ func TestRepeats(t *testing.T) {
 			}
 			return f.err()
 		}
-		eventually(t, soon, appliedOnce)
+		testkit.Eventually(t, soon, appliedOnce)
 
 		traces = append(traces, atOnce(t, s, body)...)
 		spaced := strings.ReplaceAll(string(body), ",", " ,\n") // the same JSON value
@@ -83,7 +85,7 @@ func TestRepeats(t *testing.T) {
 		if a, err := s.post(t.Context(), other); err != nil || a.status != http.StatusAccepted {
 			t.Fatalf("%+v, %v, want 202", a, err)
 		}
-		eventually(t, soon, func() error {
+		testkit.Eventually(t, soon, func() error {
 			f, err := audit(t.Context(), db, []string{key, otherKey})
 			if err != nil {
 				t.Fatal(err)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/waybill-go/waybill/eventing"
+	"github.com/waybill-go/waybill/internal/testkit"
 	"github.com/waybill-go/waybill/internal/testserver"
 )
 
@@ -26,9 +27,18 @@ const promptly = 2 * time.Second
 
 // inEachShell runs a test beside sqlite3 and beside psql, one after the other and not
 // beside other tests of this package: there are promises of time in it.
-func inEachShell(t *testing.T, test func(t *testing.T, address string)) {
-	t.Run("sqlite3", func(t *testing.T) { test(t, "sqlite:"+filepath.Join(t.TempDir(), "waybill.db")) })
-	t.Run("psql", func(t *testing.T) { test(t, testserver.PostgresURL(t)) })
+func inEachShell(t *testing.T, test func(t *testing.T, address, brokerURL string)) {
+	t.Run("sqlite3", func(t *testing.T) { test(t, "sqlite:"+filepath.Join(t.TempDir(), "waybill.db"), inProcess) })
+	t.Run("psql", func(t *testing.T) { test(t, testserver.PostgresURL(t), inProcess) })
+}
+
+// overEachBroker runs a test beside psql, with each broker that has a server.
+func overEachBroker(t *testing.T, test func(t *testing.T, address, brokerURL string)) {
+	t.Run("redis", func(t *testing.T) { test(t, testserver.PostgresURL(t), testserver.RedisURL(t)) })
+	t.Run("postgres", func(t *testing.T) {
+		address := testserver.PostgresURL(t)
+		test(t, address, address)
+	})
 }
 
 // Of three consumers two fail for good. The documented statement has each of the
@@ -36,55 +46,58 @@ func inEachShell(t *testing.T, test func(t *testing.T, address string)) {
 // works again for that one only; when none has failed, it is accepted and runs
 // nothing.
 func TestReplayBySQL(t *testing.T) {
-	inEachShell(t, func(t *testing.T, address string) {
-		x := newTrio(t, address)
-		x.dispatch(x.store, "first")
-		x.breaks("billing", "mail")
-		x.append("e1", "e2")
-		for _, id := range []string{"e1", "e2"} {
-			eventually(t, soon, func() error {
-				return x.is(id, count{"billing": 1, "mail": 1, "stock": 1}, count{"stock": 1}, "billing", "mail")
-			})
-		}
+	inEachShell(t, replayBySQL)
+	overEachBroker(t, replayBySQL)
+}
 
-		x.breaks()
-		x.script(replayOf("e1"))
-		all := count{"billing": 1, "mail": 1, "stock": 1}
-		eventually(t, promptly, func() error { return x.is("e1", count{"billing": 2, "mail": 2, "stock": 1}, all) })
-
-		x.breaks("mail")
-		x.script(replayOf("e2"))
-		eventually(t, promptly, func() error {
-			return x.is("e2", count{"billing": 2, "mail": 2, "stock": 1}, count{"billing": 1, "stock": 1}, "mail")
+func replayBySQL(t *testing.T, address, brokerURL string) {
+	x := newTrio(t, address, brokerURL)
+	x.dispatch(x.store, "first")
+	x.breaks("billing", "mail")
+	x.append("e1", "e2")
+	for _, id := range []string{"e1", "e2"} {
+		testkit.Eventually(t, soon, func() error {
+			return x.is(id, count{"billing": 1, "mail": 1, "stock": 1}, count{"stock": 1}, "billing", "mail")
 		})
-		x.breaks()
-		x.script(replayOf("e2"))
-		eventually(t, promptly, func() error { return x.is("e2", count{"billing": 2, "mail": 3, "stock": 1}, all) })
+	}
 
-		for again := range 3 {
-			x.script(replayOf("e1"))
-			eventually(t, promptly, func() error {
-				if n := len(x.texts(`SELECT id FROM event_outbox WHERE id LIKE 'e1-replay/%' AND status = 'sent'`)); n != again+1 {
-					return fmt.Errorf("%d settled rows of the statement, want %d", n, again+1)
-				}
-				return x.is("e1", count{"billing": 2, "mail": 2, "stock": 1}, all)
-			})
-		}
-		if notes := x.texts(`SELECT notes FROM dead_letter_consumers WHERE event_id = 'e2' AND consumer_name = 'mail'`); strings.Count(notes[0], `"by":"sql"`) != 2 {
-			t.Errorf("the acts are %s, want the two replays by SQL", notes)
-		}
+	x.breaks()
+	x.script(replayOf("e1"))
+	all := count{"billing": 1, "mail": 1, "stock": 1}
+	testkit.Eventually(t, promptly, func() error { return x.is("e1", count{"billing": 2, "mail": 2, "stock": 1}, all) })
+
+	x.breaks("mail")
+	x.script(replayOf("e2"))
+	testkit.Eventually(t, promptly, func() error {
+		return x.is("e2", count{"billing": 2, "mail": 2, "stock": 1}, count{"billing": 1, "stock": 1}, "mail")
 	})
+	x.breaks()
+	x.script(replayOf("e2"))
+	testkit.Eventually(t, promptly, func() error { return x.is("e2", count{"billing": 2, "mail": 3, "stock": 1}, all) })
+
+	for again := range 3 {
+		x.script(replayOf("e1"))
+		testkit.Eventually(t, promptly, func() error {
+			if n := len(x.texts(`SELECT id FROM event_outbox WHERE id LIKE 'e1-replay/%' AND status = 'sent'`)); n != again+1 {
+				return fmt.Errorf("%d settled rows of the statement, want %d", n, again+1)
+			}
+			return x.is("e1", count{"billing": 2, "mail": 2, "stock": 1}, all)
+		})
+	}
+	if notes := x.texts(`SELECT notes FROM dead_letter_consumers WHERE event_id = 'e2' AND consumer_name = 'mail'`); strings.Count(notes[0], `"by":"sql"`) != 2 {
+		t.Errorf("the acts are %s, want the two replays by SQL", notes)
+	}
 }
 
 // Until a dispatcher has adopted the row, the statement is refused when it is run
 // again, and changes nothing.
 func TestReplayBySQLTwice(t *testing.T) {
-	inEachShell(t, func(t *testing.T, address string) {
-		x := newTrio(t, address)
+	inEachShell(t, func(t *testing.T, address, brokerURL string) {
+		x := newTrio(t, address, brokerURL)
 		stop := x.dispatch(x.store, "first")
 		x.breaks("billing")
 		x.append("e1")
-		eventually(t, soon, func() error {
+		testkit.Eventually(t, soon, func() error {
 			return x.is("e1", count{"billing": 1, "mail": 1, "stock": 1}, count{"mail": 1, "stock": 1}, "billing")
 		})
 		stop()
@@ -94,7 +107,7 @@ func TestReplayBySQLTwice(t *testing.T) {
 			t.Errorf("the statement again: %v: %s, want that the id is not unique", err, out)
 		}
 		x.dispatch(x.store, "second")
-		eventually(t, promptly, func() error {
+		testkit.Eventually(t, promptly, func() error {
 			return x.is("e1", count{"billing": 2, "mail": 1, "stock": 1}, count{"billing": 1, "mail": 1, "stock": 1})
 		})
 	})
@@ -102,8 +115,8 @@ func TestReplayBySQLTwice(t *testing.T) {
 
 // Two dispatchers that find the same hand-written rows run nothing twice.
 func TestTwoDispatchersAdopt(t *testing.T) {
-	inEachShell(t, func(t *testing.T, address string) {
-		x := newTrio(t, address)
+	inEachShell(t, func(t *testing.T, address, brokerURL string) {
+		x := newTrio(t, address, brokerURL)
 		stop := x.dispatch(x.store, "first")
 		x.breaks("billing", "mail")
 		var ids []string
@@ -116,7 +129,7 @@ func TestTwoDispatchersAdopt(t *testing.T) {
 		each := func(calls, effects count, open ...string) {
 			t.Helper()
 			for _, id := range ids {
-				eventually(t, soon, func() error { return x.is(id, calls, effects, open...) })
+				testkit.Eventually(t, soon, func() error { return x.is(id, calls, effects, open...) })
 			}
 		}
 		each(count{"billing": 1, "mail": 1, "stock": 1}, count{"stock": 1}, "billing", "mail")
@@ -133,8 +146,8 @@ func TestTwoDispatchersAdopt(t *testing.T) {
 // with its bytes, and keeps nothing else from going on. Bytes that are not UTF-8
 // cannot get into PostgreSQL in the first place.
 func TestHandWrittenNonsense(t *testing.T) {
-	inEachShell(t, func(t *testing.T, address string) {
-		x := newTrio(t, address)
+	inEachShell(t, func(t *testing.T, address, brokerURL string) {
+		x := newTrio(t, address, brokerURL)
 		x.dispatch(x.store, "first")
 		want := map[string]string{"not json": `{"event_id": "h1", "payload`, "empty": "", "no object": `"h3"`}
 		for id, payload := range want {
@@ -160,13 +173,13 @@ func TestHandWrittenNonsense(t *testing.T) {
 		x.script(handWritten("good", `'{"payload": {"Name": "good"}}'`))
 
 		all := count{"billing": 1, "mail": 1, "stock": 1}
-		eventually(t, soon, func() error { return x.is("good", all, all) })
+		testkit.Eventually(t, soon, func() error { return x.is("good", all, all) })
 		if x.store.Embedded {
-			eventually(t, soon, func() error { return x.is("odd", all, all) })
+			testkit.Eventually(t, soon, func() error { return x.is("odd", all, all) })
 		}
 		letters := eventing.NewDeadLetters(x.store.Events)
 		for id, payload := range want {
-			eventually(t, soon, func() error { return x.isQuarantined(letters, id, payload) })
+			testkit.Eventually(t, soon, func() error { return x.isQuarantined(letters, id, payload) })
 		}
 	})
 }

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,32 +12,15 @@ import (
 	"sync"
 	"time"
 
-	"github.com/ThreeDotsLabs/watermill"
-
-	"github.com/waybill-go/waybill/eventing"
-	"github.com/waybill-go/waybill/eventing/broker/inproc"
-	"github.com/waybill-go/waybill/router"
-	"github.com/waybill-go/waybill/service/internal/courier"
-	"github.com/waybill-go/waybill/service/internal/httpapi"
-	"github.com/waybill-go/waybill/service/internal/intake"
-	"github.com/waybill-go/waybill/service/internal/ledger"
-	"github.com/waybill-go/waybill/service/internal/reads"
-	"github.com/waybill-go/waybill/service/internal/shipments"
 	"github.com/waybill-go/waybill/service/internal/store"
-	"github.com/waybill-go/waybill/service/internal/worker"
 )
 
-// parts are those that tests may replace.
-type parts struct {
-	consumerStore eventing.ConsumerStore
-	publisher     eventing.CompletionPublisher
-}
-
-// Run runs API, dispatcher and worker in this process until ctx ends. Then it
+// Run runs the parts of the gateway in this process until ctx ends. Then it
 // drains: no new requests, the running ones answered, what the worker has in
 // hand concluded, all within the shutdown timeout; what is left goes on at the
-// next start.
+// next start, or in another process.
 func Run(ctx context.Context, cfg Config) error {
+	cfg.Parts = cmp.Or(cfg.Parts, All)
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()
 	}
@@ -52,7 +36,7 @@ func Run(ctx context.Context, cfg Config) error {
 }
 
 func run(ctx context.Context, cfg Config, s *store.Store) error {
-	made, err := cfg.secrets(s.Embedded)
+	started, err := cfg.secrets(s.Embedded)
 	if err != nil {
 		return err
 	}
@@ -65,15 +49,18 @@ func run(ctx context.Context, cfg Config, s *store.Store) error {
 	if err != nil {
 		return err
 	}
-	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", cfg.HTTPAddr)
-	if err != nil {
-		return fmt.Errorf("HTTP_ADDR: %w", err)
+	started.Embedded = s.Embedded
+	var listener net.Listener
+	if cfg.HTTPAddr != "" {
+		if listener, err = (&net.ListenConfig{}).Listen(ctx, "tcp", cfg.HTTPAddr); err != nil {
+			return errors.Join(fmt.Errorf("HTTP_ADDR: %w", err), g.letGo())
+		}
+		started.URL = "http://" + reachable(listener.Addr())
 	}
-	made.URL, made.Embedded = "http://"+reachable(listener.Addr()), s.Embedded
 	if cfg.Ready != nil {
-		cfg.Ready(made)
+		cfg.Ready(started)
 	}
-	cfg.Logger.Info("gateway serves", "url", made.URL, "store", store.Masked(cfg.StoreURL), "broker", cfg.BrokerURL)
+	cfg.Logger.Info("gateway runs", "parts", cfg.Parts.String(), "url", started.URL, "store", store.Masked(cfg.StoreURL), "broker", masked(cfg.BrokerURL))
 	return g.serve(ctx, listener)
 }
 
@@ -86,62 +73,9 @@ func reachable(a net.Addr) string {
 	return a.String()
 }
 
-// gateway is what runs.
-type gateway struct {
-	cfg        Config
-	server     *http.Server
-	router     *router.Router
-	dispatcher *eventing.Dispatcher
-	pruner     *eventing.Pruner
-	ledger     *ledger.Ledger
-	broker     *inproc.Broker
-}
-
-func assemble(cfg Config, s *store.Store) (*gateway, error) {
-	keyring, err := courier.NewKeyring(courier.Secret{Value: []byte(cfg.HMACSecret)})
-	if err != nil {
-		return nil, fmt.Errorf("HMAC_SECRET: %w", err)
-	}
-	g := &gateway{cfg: cfg, broker: inproc.New(inproc.Config{Logger: watermill.NopLogger{}})}
-	p := parts{consumerStore: s.Events, publisher: g.broker}
-	if cfg.wrap != nil {
-		p = cfg.wrap(p)
-	}
-	shipped := shipments.New(s)
-	g.ledger = ledger.New(s, time.Duration(cfg.ProcessedTTLDays)*day)
-	if g.router, err = router.New(router.Config{
-		Store: p.consumerStore, Subscriber: g.broker, LeaseTTL: cfg.LeaseTTL, Logger: cfg.Logger, CloseTimeout: cfg.ShutdownTimeout,
-	}); err != nil {
-		return nil, err
-	}
-	w := &worker.Worker{Shipments: shipped, Ledger: g.ledger, Now: time.Now}
-	if err := w.Register(g.router, cfg.policy()); err != nil {
-		return nil, err
-	}
-	if g.dispatcher, err = eventing.NewDispatcher(s.Events, p.publisher, g.router, eventing.DispatcherConfig{
-		LeaseTTL: cfg.LeaseTTL, DeadLetterRetention: time.Duration(cfg.DLQTTLDays) * day, Logger: cfg.Logger,
-	}); err != nil {
-		return nil, err
-	}
-	if g.pruner, err = eventing.NewPruner(s.Events, eventing.PrunerConfig{Logger: cfg.Logger}); err != nil {
-		return nil, err
-	}
-	handler, err := httpapi.New(httpapi.Config{
-		Acceptor: intake.New(eventing.NewOutbox(s.Events, eventing.OutboxConfig{}), g.ledger),
-		Reader:   &reads.Reads{Shipments: shipped, Ledger: g.ledger, DeadLetters: eventing.NewDeadLetters(s.Events)},
-		Keyring:  keyring, AdminToken: cfg.AdminToken, MaxSkew: cfg.SignatureMaxSkew, Logger: cfg.Logger,
-		Checks: []httpapi.Check{{Name: "store", Ready: s.Ping}},
-	})
-	if err != nil {
-		return nil, err
-	}
-	g.server = httpapi.NewServer(cfg.HTTPAddr, handler, cfg.Logger)
-	return g, nil
-}
-
-// serve runs everything, and stops it in the order of an event's life.
+// serve runs the parts, and stops them in the order of an event's life.
 func (g *gateway) serve(ctx context.Context, listener net.Listener) error {
-	var running sync.WaitGroup
+	var running, working sync.WaitGroup
 	failed := make(chan error, 2)
 	background := context.WithoutCancel(ctx)
 	dispatchCtx, stopDispatch := context.WithCancel(background)
@@ -149,21 +83,26 @@ func (g *gateway) serve(ctx context.Context, listener net.Listener) error {
 	workCtx, stopWork := context.WithCancel(background)
 	defer stopWork()
 
-	working := make(chan struct{})
-	go func() {
-		defer close(working)
-		if err := g.router.Run(workCtx); err != nil {
-			failed <- err
-		}
-	}()
-	running.Go(func() { _ = g.dispatcher.Run(dispatchCtx) }) // logs its errors
-	running.Go(func() { _ = g.pruner.Run(workCtx) })         // logs its errors
-	running.Go(func() { g.sweep(workCtx) })
-	running.Go(func() {
-		if err := g.server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-			failed <- err
-		}
-	})
+	if listener != nil {
+		running.Go(func() {
+			if err := g.server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+				failed <- err
+			}
+		})
+	}
+	if g.cfg.Parts.has(Work) {
+		working.Go(func() {
+			if err := g.router.Run(workCtx); err != nil {
+				failed <- err
+			}
+		})
+		running.Go(func() { g.sweep(workCtx) })
+	}
+	if g.cfg.Parts.has(Dispatch) {
+		running.Go(func() { _ = g.dispatcher.Run(dispatchCtx) }) // logs its errors
+		running.Go(func() { _ = g.pruner.Run(workCtx) })         // logs its errors
+	}
+	running.Go(func() { g.tryBroker(workCtx) })
 
 	var err error
 	select {
@@ -173,20 +112,55 @@ func (g *gateway) serve(ctx context.Context, listener net.Listener) error {
 	g.cfg.Logger.Info("gateway stops", "within", g.cfg.ShutdownTimeout)
 	drain, cancel := context.WithTimeout(background, g.cfg.ShutdownTimeout)
 	defer cancel()
+	cut := context.AfterFunc(drain, func() { _ = g.letGo() }) // nobody waits for a broker any longer
 	if stopErr := g.server.Shutdown(drain); stopErr != nil {
 		err = errors.Join(err, fmt.Errorf("stop the API: %w", stopErr), g.server.Close())
 	}
 	stopWork()
-	select {
-	case <-working:
-	case <-drain.Done():
-		g.cfg.Logger.Warn("gateway: handlers are still running; their events go on at the next start")
+	err = errors.Join(err, within(drain, func() error {
+		working.Wait()
+		if g.broker == nil {
+			return nil
+		}
+		return g.broker.subscriber.Close()
+	}))
+	if drain.Err() != nil {
+		g.cfg.Logger.Warn("gateway: not all could be finished in time; what was not goes on at the next start")
 	}
-	err = errors.Join(err, g.broker.Close())
 	stopDispatch()
 	running.Wait()
+	cut()
+	err = errors.Join(err, g.letGo())
 	g.cfg.Logger.Info("gateway stopped")
 	return err
+}
+
+// within waits for f until ctx ends.
+func within(ctx context.Context, f func() error) error {
+	done := make(chan error, 1)
+	go func() { done <- f() }()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return nil
+	}
+}
+
+// brokerTimeout is how long a broker may take to answer at the start.
+const brokerTimeout = 5 * time.Second
+
+// tryBroker tells who starts the gateway that the broker does not answer, or takes no
+// such password. It is no reason to stop: dispatcher and worker try on.
+func (g *gateway) tryBroker(ctx context.Context) {
+	if g.broker == nil || g.broker.ping == nil {
+		return
+	}
+	pingCtx, cancel := context.WithTimeout(ctx, brokerTimeout)
+	defer cancel()
+	if err := g.broker.ping(pingCtx); err != nil && ctx.Err() == nil {
+		g.cfg.Logger.Warn("gateway: the broker does not answer; events wait in the outbox, and it is tried again", "broker", masked(g.cfg.BrokerURL), "error", err)
+	}
 }
 
 const (

@@ -13,7 +13,6 @@ import (
 	"testing"
 
 	"github.com/waybill-go/waybill/eventing"
-	"github.com/waybill-go/waybill/eventing/broker/inproc"
 	"github.com/waybill-go/waybill/internal/testserver"
 	"github.com/waybill-go/waybill/router"
 	"github.com/waybill-go/waybill/service/internal/store"
@@ -30,7 +29,7 @@ type trio struct {
 	*testing.T
 	address string
 	store   *store.Store
-	broker  *inproc.Broker
+	broker  *broker
 	router  *router.Router
 	outbox  *eventing.Outbox[*sql.Tx]
 	shell   func(script string) (output string, err error)
@@ -43,9 +42,9 @@ type trio struct {
 var trioConsumers = []string{"billing", "mail", "stock"}
 
 // newTrio returns a system whose consumers run and whose dispatcher does not yet.
-func newTrio(t *testing.T, address string) *trio {
+func newTrio(t *testing.T, address, brokerURL string) *trio {
 	t.Helper()
-	x := &trio{T: t, address: address, store: openStore(t, address), broker: inproc.New(inproc.Config{}), broken: map[string]bool{}}
+	x := &trio{T: t, address: address, store: openStore(t, address), broker: openBroker(t, brokerURL), broken: map[string]bool{}}
 	x.shell = shellOf(t, address)
 	if _, err := x.store.Migrate(t.Context()); err != nil {
 		t.Fatal(err)
@@ -53,7 +52,7 @@ func newTrio(t *testing.T, address string) *trio {
 	x.exec(`CREATE TABLE effects (consumer text NOT NULL, event_id text NOT NULL)`) // append-only, and nothing in it is unique
 	x.outbox = eventing.NewOutbox(x.store.Events, eventing.OutboxConfig{})
 	var err error
-	x.router, err = router.New(router.Config{Store: x.store.Events, Subscriber: x.broker, Logger: slog.New(slog.DiscardHandler)})
+	x.router, err = router.New(router.Config{Store: x.store.Events, Subscriber: x.broker.subscriber, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -69,7 +68,7 @@ func newTrio(t *testing.T, address string) *trio {
 	go func() { ended <- x.router.Run(ctx) }()
 	t.Cleanup(func() {
 		stop()
-		if err := errors.Join(<-ended, x.broker.Close()); err != nil {
+		if err := <-ended; err != nil {
 			t.Error(err)
 		}
 	})
@@ -94,7 +93,7 @@ func (x *trio) handle(ctx context.Context, tx *sql.Tx, consumer, id string) erro
 // dispatch runs a dispatcher until it is stopped, or the test ends.
 func (x *trio) dispatch(s *store.Store, holder string) (stop func()) {
 	x.Helper()
-	d, err := eventing.NewDispatcher(s.Events, x.broker, x.router, eventing.DispatcherConfig{Holder: holder, Logger: slog.New(slog.DiscardHandler)})
+	d, err := eventing.NewDispatcher(s.Events, x.broker.publisher, x.router, eventing.DispatcherConfig{Holder: holder, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		x.Fatal(err)
 	}

@@ -17,18 +17,18 @@ import (
 // eventBody documents what the intake takes; [courier.Parse] checks it.
 type eventBody struct {
 	_              struct{}     `additionalProperties:"true"`
-	EventID        string       `json:"eventId" minLength:"1" maxLength:"256" doc:"The courier's own name for the event." example:"evt_123"`
+	EventID        string       `json:"eventId" minLength:"1" maxLength:"255" doc:"The courier's own name for the event." example:"evt_123"`
 	EventType      string       `json:"eventType" minLength:"1" maxLength:"128" example:"shipment.status.updated"`
 	OccurredAt     time.Time    `json:"occurredAt" doc:"When it happened, by the courier's clock (RFC 3339)." example:"2026-02-26T12:00:00Z"`
-	Source         string       `json:"source" minLength:"1" maxLength:"256" doc:"Who sends." example:"courier-x"`
-	IdempotencyKey string       `json:"idempotencyKey" minLength:"1" maxLength:"256" doc:"One key, one event: a repeat with the same body changes nothing, another body is refused." example:"courier-x:evt_123"`
+	Source         string       `json:"source" minLength:"1" maxLength:"255" doc:"Who sends." example:"courier-x"`
+	IdempotencyKey string       `json:"idempotencyKey" minLength:"1" maxLength:"255" doc:"One key, one event: a repeat with the same body changes nothing, another body is refused." example:"courier-x:evt_123"`
 	Payload        eventPayload `json:"payload"`
 }
 
 type eventPayload struct {
 	_          struct{} `additionalProperties:"true"`
-	ShipmentID string   `json:"shipmentId" minLength:"1" maxLength:"256" example:"shp_456"`
-	OrderID    *string  `json:"orderId,omitempty" nullable:"true" maxLength:"256" example:"ord_789"`
+	ShipmentID string   `json:"shipmentId" minLength:"1" maxLength:"255" example:"shp_456"`
+	OrderID    *string  `json:"orderId,omitempty" nullable:"true" maxLength:"255" example:"ord_789"`
 	Status     *string  `json:"status,omitempty" nullable:"true" maxLength:"1024" doc:"Null or absent leaves the shipment's state as it is." example:"out_for_delivery"`
 }
 
@@ -74,11 +74,18 @@ func (a *api) routes() error {
 
 	a.router.Get("/healthz", a.healthz)
 	a.router.Get("/readyz", a.readyz)
+	a.metrics()
 	for _, op := range []huma.Operation{
 		d.operation("get-health", http.MethodGet, "/healthz", "Whether the process serves", ""),
 		d.operation("get-readiness", http.MethodGet, "/readyz", "Whether all that the gateway needs is there", "", 503),
 	} {
 		op.Responses["200"] = &huma.Response{Description: "Yes.", Content: d.content(contentTypeJSON, health{})}
+		reads.OpenAPI().AddOperation(&op)
+	}
+
+	if a.Metrics != nil {
+		op := d.operation("get-metrics", http.MethodGet, "/metrics", "What Prometheus scrapes", "")
+		op.Responses = map[string]*huma.Response{"200": {Description: "Prometheus's text format.", Content: map[string]*huma.MediaType{"text/plain": {}}}}
 		reads.OpenAPI().AddOperation(&op)
 	}
 

@@ -59,6 +59,8 @@ type Config struct {
 	AdminToken string
 	// Checks decide on /readyz.
 	Checks []Check
+	// Metrics is what Prometheus scrapes at /metrics. Default: nothing is there.
+	Metrics http.Handler
 	// MaxBodyBytes bounds a request's body. Default: 1 MiB.
 	MaxBodyBytes int64
 	// MaxSkew is how far a signature's time may lie from now, either way.

@@ -115,6 +115,26 @@ func TestHealth(t *testing.T) {
 	}
 }
 
+// Metrics are open, on the API and beside the health of other processes; without any there is nothing.
+func TestMetrics(t *testing.T) {
+	t.Parallel()
+	metrics := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("up 1\n")) })
+	for name, handler := range map[string]http.Handler{
+		"api": newFixture(t, func(c *Config) { c.Metrics = metrics }).handler, "health": NewHealth(nil, metrics, slog.New(slog.DiscardHandler)),
+	} {
+		w := httptest.NewRecorder()
+		handler.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+		if w.Code != http.StatusOK || w.Body.String() != "up 1\n" || w.Header().Get("Cache-Control") != "no-store" {
+			t.Errorf("%s: %d %v %q", name, w.Code, w.Header(), w.Body)
+		}
+	}
+	wantProblem(t, newFixture(t).do(read("/metrics")), 404, "")
+	document := newFixture(t, func(c *Config) { c.Metrics = metrics }).do(read("/openapi.json"))
+	if !strings.Contains(document.Body.String(), `"/metrics"`) {
+		t.Error("/metrics is not in the OpenAPI document")
+	}
+}
+
 func TestNotFoundAndMethod(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

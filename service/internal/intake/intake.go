@@ -3,6 +3,7 @@
 package intake
 
 import (
+	"bytes"
 	"context"
 	"database/sql"
 	"encoding/json"
@@ -36,7 +37,7 @@ func (i *Intake) Accept(ctx context.Context, e courier.Event, bodyHash string) (
 		return "", fmt.Errorf("accept %s: %w", e.EventID, err)
 	}
 	e.Attempt = 1
-	body, err := json.Marshal(e)
+	body, err := encode(e)
 	if err != nil {
 		return "", fmt.Errorf("accept %s: %w", e.EventID, err)
 	}
@@ -62,4 +63,14 @@ func (i *Intake) Accept(ctx context.Context, e courier.Event, bodyHash string) (
 		return "", fmt.Errorf("accept %s: %w", e.EventID, err)
 	}
 	return traceID, nil
+}
+
+// encode encodes an event as it came: with escapes for HTML, it could be several times as
+// long, and too long for an envelope.
+func encode(e courier.Event) ([]byte, error) {
+	var b bytes.Buffer
+	encoder := json.NewEncoder(&b)
+	encoder.SetEscapeHTML(false)
+	err := encoder.Encode(e)
+	return bytes.TrimSuffix(b.Bytes(), []byte{'\n'}), err
 }

@@ -105,7 +105,8 @@ DELETE FROM courier_ledger WHERE idempotency_key IN (SELECT l.idempotency_key FR
 		AND NOT EXISTS (SELECT 1 FROM processed_events p WHERE p.event_id = l.envelope_id)
 		AND NOT EXISTS (SELECT 1 FROM dead_letter_consumers c WHERE c.event_id = l.envelope_id)
 		AND NOT EXISTS (SELECT 1 FROM event_deliveries d WHERE d.event_id = l.envelope_id)
-		AND NOT EXISTS (SELECT 1 FROM event_outbox o WHERE o.event_id = l.envelope_id AND o.status = 'pending')
+		AND NOT EXISTS (SELECT 1 FROM event_outbox o WHERE o.id = l.envelope_id AND o.status = 'pending')
+		AND NOT EXISTS (SELECT 1 FROM event_outbox o WHERE o.event_id = l.envelope_id AND o.id <> o.event_id AND o.status = 'pending')
 	LIMIT $2)`
 
 // Sweep removes at most limit rows that have expired, and whose event nothing can run

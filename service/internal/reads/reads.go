@@ -42,13 +42,18 @@ func (r *Reads) Events(ctx context.Context, eventID, source string) ([]courier.E
 		return nil, httpapi.ErrNotFound
 	}
 	for i := range events {
-		letters, err := r.DeadLetters.List(ctx, eventing.DeadLetterFilter{EventID: envelopes[i], Consumer: worker.Consumer})
+		letters, err := r.DeadLetters.List(ctx, eventing.DeadLetterFilter{EventID: envelopes[i]})
 		if err != nil {
 			return nil, err
 		}
 		for _, d := range letters {
+			atDispatch := d.Consumer == "" // it has not come to the worker
+			if d.Consumer != worker.Consumer && (!atDispatch || events[i].DeadLetter != nil) {
+				continue
+			}
 			events[i].DeadLetter = deadLetter(d)
-			if d.Resolution == eventing.Discarded { // the operator's act, of which the worker's ledger knows nothing
+			// What the worker's ledger knows nothing of: an operator's act, or that it will not come.
+			if d.Resolution == eventing.Discarded || atDispatch && (d.Status == eventing.StatusPending || d.Status == eventing.StatusReviewed) {
 				events[i].Status = courier.StatusDeadLettered
 			}
 		}

@@ -40,8 +40,12 @@ func MigrationSQL(address string) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	return sqlOf(migrationsOf(scheme))
+}
+
+func sqlOf(steps []sqlstore.Migrations) (string, error) {
 	var all strings.Builder
-	for _, m := range migrationsOf(scheme) {
+	for _, m := range steps {
 		text, err := m.SQL()
 		if err != nil {
 			return "", err
@@ -118,10 +122,10 @@ func OpenSchema(ctx context.Context, address string, create bool) (*Schema, erro
 	}
 	db, err := sql.Open(driverName, where)
 	if err != nil {
-		return nil, fmt.Errorf("STORE_URL %q is not an address of a database", Masked(address))
+		return nil, fmt.Errorf("the database %q is not an address of a database", Masked(address))
 	}
 	if err := db.PingContext(ctx); err != nil {
-		return nil, errors.Join(fmt.Errorf("STORE_URL %q: %w", Masked(address), err), db.Close())
+		return nil, errors.Join(fmt.Errorf("the database %q: %w", Masked(address), err), db.Close())
 	}
 	return &Schema{db, migrationsOf(scheme)}, nil
 }

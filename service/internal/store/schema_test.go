@@ -128,3 +128,27 @@ func TestAddressesAtFault(t *testing.T) {
 		}
 	}
 }
+
+func TestMasked(t *testing.T) {
+	t.Parallel()
+	for address, want := range map[string]string{
+		"sqlite:waybill.db": "sqlite:waybill.db",
+		"inproc:":           "inproc:",
+		"postgres://waybill:hunter2@db:5432/waybill":    "postgres://waybill:xxxxx@db:5432/waybill",
+		"postgres://db/waybill?user=w&password=hunter2": "postgres://db/waybill?…",
+		"postgres://db/waybill?sslpassword=hunter2":     "postgres://db/waybill?…",
+		"postgres://db/waybill?user=w&P%61SSWORD=hunt":  "postgres://db/waybill?…",
+		"postgres://db/waybill?password=hunter2%zz":     "postgres://db/waybill?…",
+		"postgres://db/waybill?a;oauth_token=hunter2":   "postgres://db/waybill?…",
+		"sqlite:waybill.db?client_secret=hunter2":       "sqlite:waybill.db?…",
+		"postgres://db/waybill?sslmode=require":         "postgres://db/waybill?sslmode=require",
+		"host=db user=waybill password=hunter2":         "…",
+		"postgres:host=db password=hunter2":             "postgres:…",
+		"redis:host password=hunter2":                   "redis:…",
+		"postgres://waybill:hunter2%zz@db/waybill":      "postgres:…",
+	} {
+		if got := store.Masked(address); got != want {
+			t.Errorf("%q is shown as %q, want %q", address, got, want)
+		}
+	}
+}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/url"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -73,7 +74,7 @@ func OpenExisting(ctx context.Context, address string) (*Store, error) {
 		return nil, err
 	}
 	if _, err := s.Read.ExecContext(ctx, `SELECT 1 FROM courier_ledger LIMIT 0`); err != nil {
-		return nil, errors.Join(fmt.Errorf("STORE_URL %q has none of the gateway's tables; make them with: gateway migrate up: %w", Masked(address), err), s.Close())
+		return nil, errors.Join(fmt.Errorf("the database %q has none of the gateway's tables; make them with: gateway migrate up: %w", Masked(address), err), s.Close())
 	}
 	return s, nil
 }
@@ -94,7 +95,7 @@ func split(address string) (scheme, where string, err error) {
 	case scheme == "postgres", scheme == "postgresql":
 		return schemePostgres, address, nil
 	}
-	return "", "", fmt.Errorf("STORE_URL %q: %w", Masked(address), ErrAddress)
+	return "", "", fmt.Errorf("the database %q: %w", Masked(address), ErrAddress)
 }
 
 // existing checks that a SQLite file is there; a server answers for itself.
@@ -104,17 +105,29 @@ func existing(address string) error {
 		return err
 	}
 	if _, err := os.Stat(path); err != nil {
-		return fmt.Errorf("STORE_URL %q: %w; run this where the gateway runs, or give its STORE_URL", Masked(address), err)
+		return fmt.Errorf("the database %q: %w; a file is looked for in the current folder: run this where the application runs, or give the whole path", Masked(address), err)
 	}
 	return nil
 }
 
 func openSQLite(ctx context.Context, path string) (*Store, error) {
+	store, err := openSQLiteFile(ctx, path)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := store.Migrate(ctx); err != nil {
+		return nil, errors.Join(err, store.Close())
+	}
+	return store, nil
+}
+
+// openSQLiteFile leaves the schema as it is.
+func openSQLiteFile(ctx context.Context, path string) (*Store, error) {
 	s, err := sqlitestore.Open(ctx, path)
 	if err != nil {
 		return nil, err
 	}
-	store := &Store{
+	return &Store{
 		Events: s, Read: s.Reader(), Embedded: true, schema: Schema{s.DB(), migrationsOf(schemeSQLite)}, close: s.Close,
 		timestamps: func(t time.Time) any {
 			if t.IsZero() {
@@ -122,11 +135,7 @@ func openSQLite(ctx context.Context, path string) (*Store, error) {
 			}
 			return t.UTC().Format(sqlstore.TimeLayout)
 		},
-	}
-	if _, err := store.Migrate(ctx); err != nil {
-		return nil, errors.Join(err, s.Close())
-	}
-	return store, nil
+	}, nil
 }
 
 // Connections to PostgreSQL.
@@ -138,13 +147,13 @@ const (
 func openPostgres(ctx context.Context, address string) (*Store, error) {
 	db, err := sql.Open("pgx", address)
 	if err != nil {
-		return nil, fmt.Errorf("STORE_URL %q is not an address of PostgreSQL", Masked(address))
+		return nil, fmt.Errorf("the database %q is not an address of PostgreSQL", Masked(address))
 	}
 	db.SetMaxOpenConns(maxOpenConns)
 	db.SetMaxIdleConns(maxOpenConns)
 	db.SetConnMaxIdleTime(connIdleTime)
 	if err := db.PingContext(ctx); err != nil {
-		return nil, errors.Join(fmt.Errorf("STORE_URL %q: %w", Masked(address), err), db.Close())
+		return nil, errors.Join(fmt.Errorf("the database %q: %w", Masked(address), err), db.Close())
 	}
 	return &Store{
 		Events: pgstore.NewSQL(db), Read: db, schema: Schema{db, migrationsOf(schemePostgres)}, close: db.Close,
@@ -174,15 +183,37 @@ func (s *Store) Time(t time.Time) any { return s.timestamps(t) }
 // ForUpdate is what a SELECT ends with that locks its rows.
 func (s *Store) ForUpdate() string { return s.forUpdate }
 
-// Masked returns an address without its password.
+// Busy reports whether err says that another process has kept a SQLite file locked for longer
+// than we wait.
+func Busy(err error) bool {
+	const sqliteBusy = 5 // the low byte; the others tell its kinds apart
+	var coded interface{ Code() int }
+	return errors.As(err, &coded) && coded.Code()&0xff == sqliteBusy
+}
+
+// Masked returns an address without its password, and without its query if that may have one,
+// or another secret. Of what is no URL it returns the scheme at most.
 func Masked(address string) string {
-	scheme, _, _ := strings.Cut(address, ":")
+	scheme, rest, _ := strings.Cut(address, ":")
+	if strings.Trim(scheme, "abcdefghijklmnopqrstuvwxyz") != "" {
+		return "…"
+	}
 	u, err := url.Parse(address)
-	if err != nil || u.User == nil && scheme != schemeSQLite && strings.Contains(address, "@") { // mistyped
+	if err != nil || rest != "" && scheme != schemeSQLite && !strings.HasPrefix(rest, "//") || u.User == nil && scheme != schemeSQLite && strings.Contains(address, "@") { // mistyped
 		return scheme + ":…"
 	}
-	if u.RawQuery != "" && u.Query().Has("password") {
+	if secret(u.RawQuery) {
 		u.RawQuery = "…"
 	}
 	return u.Redacted()
+}
+
+// secret reports whether a query, of which pairs may be mistyped, has a word for a secret in it.
+func secret(query string) bool {
+	decoded, err := url.QueryUnescape(query)
+	if err != nil {
+		return true
+	}
+	decoded = strings.ToLower(decoded)
+	return slices.ContainsFunc([]string{"password", "secret", "token"}, func(word string) bool { return strings.Contains(decoded, word) })
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"encoding/json"
+	"fmt"
 	"log/slog"
 	"path/filepath"
 	"sync"
@@ -15,6 +16,7 @@ import (
 	"github.com/waybill-go/waybill/eventing"
 	"github.com/waybill-go/waybill/eventing/broker/inproc"
 	"github.com/waybill-go/waybill/eventing/eventingtest"
+	"github.com/waybill-go/waybill/internal/testkit"
 	"github.com/waybill-go/waybill/router"
 	"github.com/waybill-go/waybill/service/internal/courier"
 	"github.com/waybill-go/waybill/service/internal/intake"
@@ -112,25 +114,20 @@ func (s *system) accept(id, status string) {
 }
 
 // until waits until the ledger says so of an event.
-func (s *system) until(id string, status courier.Status, attempts int) courier.EventStatus {
+func (s *system) until(id string, status courier.Status, attempts int) (event courier.EventStatus) {
 	s.Helper()
-	deadline := time.After(20 * time.Second)
-	tick := time.NewTicker(2 * time.Millisecond)
-	defer tick.Stop()
-	for {
+	testkit.Eventually(s, 20*time.Second, func() error {
 		events, _, err := s.ledger.Events(s.Context(), id, "")
 		if err != nil {
 			s.Fatal(err)
 		}
-		if len(events) == 1 && events[0].Status == status && events[0].AttemptCount == attempts {
-			return events[0]
+		if len(events) != 1 || events[0].Status != status || events[0].AttemptCount != attempts {
+			return fmt.Errorf("%s is not %s after %d attempts: %+v", id, status, attempts, events)
 		}
-		select {
-		case <-deadline:
-			s.Fatalf("%s is not %s after %d attempts: %+v", id, status, attempts, events)
-		case <-tick.C:
-		}
-	}
+		event = events[0]
+		return nil
+	})
+	return event
 }
 
 func (s *system) exec(statement string) {

@@ -1,0 +1,122 @@
+package gateway
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/waybill-go/waybill/eventing"
+	"github.com/waybill-go/waybill/router"
+	"github.com/waybill-go/waybill/service/internal/courier"
+	"github.com/waybill-go/waybill/service/internal/httpapi"
+	"github.com/waybill-go/waybill/service/internal/intake"
+	"github.com/waybill-go/waybill/service/internal/ledger"
+	"github.com/waybill-go/waybill/service/internal/reads"
+	"github.com/waybill-go/waybill/service/internal/shipments"
+	"github.com/waybill-go/waybill/service/internal/store"
+	"github.com/waybill-go/waybill/service/internal/worker"
+)
+
+// replaceable is what tests may replace.
+type replaceable struct {
+	events    store.Events // of the worker
+	publisher message.Publisher
+}
+
+// gateway is what runs. Of parts that do not run, some things are nil.
+type gateway struct {
+	cfg        Config
+	server     *http.Server
+	metrics    *metrics
+	shipments  *shipments.Shipments
+	ledger     *ledger.Ledger
+	broker     *broker // nil for the API alone
+	router     *router.Router
+	dispatcher *eventing.Dispatcher
+	pruner     *eventing.Pruner
+}
+
+func assemble(cfg Config, s *store.Store) (*gateway, error) {
+	g := &gateway{cfg: cfg, shipments: shipments.New(s), ledger: ledger.New(s, time.Duration(cfg.ProcessedTTLDays)*day)}
+	var err error
+	if g.metrics, err = newMetrics(s.Events, cfg.Logger); err != nil {
+		return nil, err
+	}
+	if cfg.Parts.has(Dispatch | Work) {
+		if err := g.connect(s); err != nil {
+			return nil, errors.Join(err, g.letGo())
+		}
+	}
+	handler, err := g.handler(s)
+	if err != nil {
+		return nil, errors.Join(err, g.letGo())
+	}
+	g.server = httpapi.NewServer(cfg.HTTPAddr, handler, cfg.Logger)
+	return g, nil
+}
+
+// connect makes dispatcher and worker, and what is between them.
+func (g *gateway) connect(s *store.Store) error {
+	cfg := g.cfg
+	open, err := parseBroker(cfg.BrokerURL)
+	if err != nil {
+		return err
+	}
+	if g.broker, err = open(cfg); err != nil {
+		return err
+	}
+	r := replaceable{events: s.Events, publisher: g.broker.publisher}
+	if cfg.wrap != nil {
+		r = cfg.wrap(r)
+	}
+	if g.broker.ping != nil {
+		r.events = deadLetterStore{r.events}
+	}
+	if g.router, err = router.New(router.Config{
+		Store: r.events, Subscriber: g.broker.subscriber, LeaseTTL: cfg.LeaseTTL, Logger: cfg.Logger, CloseTimeout: cfg.ShutdownTimeout,
+		Observer: g.metrics.observer,
+	}); err != nil {
+		return err
+	}
+	w := &worker.Worker{Shipments: g.shipments, Ledger: g.ledger, Now: time.Now}
+	if err := w.Register(g.router, cfg.policy()); err != nil {
+		return err
+	}
+	if g.dispatcher, err = eventing.NewDispatcher(s.Events, r.publisher, deadLetterRoutes{g.router}, eventing.DispatcherConfig{
+		LeaseTTL: cfg.LeaseTTL, DeadLetterRetention: time.Duration(cfg.DLQTTLDays) * day, Logger: cfg.Logger, Observer: g.metrics.observer,
+	}); err != nil {
+		return err
+	}
+	g.pruner, err = eventing.NewPruner(s.Events, eventing.PrunerConfig{Logger: cfg.Logger})
+	return err
+}
+
+// handler is the API's, or one for the health of the process. The API is ready without
+// the broker: what it takes in waits in the outbox.
+func (g *gateway) handler(s *store.Store) (http.Handler, error) {
+	checks := []httpapi.Check{{Name: "store", Ready: s.Ping}}
+	if !g.cfg.Parts.has(API) {
+		return httpapi.NewHealth(append(checks, httpapi.Check{Name: "broker", Ready: g.broker.ping}), g.metrics.handler, g.cfg.Logger), nil
+	}
+	keyring, err := courier.NewKeyring(courier.Secret{Value: []byte(g.cfg.HMACSecret)})
+	if err != nil {
+		return nil, fmt.Errorf("HMAC_SECRET: %w", err)
+	}
+	return httpapi.New(httpapi.Config{
+		Acceptor: intake.New(eventing.NewOutbox(s.Events, eventing.OutboxConfig{}), g.ledger),
+		Reader:   &reads.Reads{Shipments: g.shipments, Ledger: g.ledger, DeadLetters: eventing.NewDeadLetters(s.Events)},
+		Keyring:  keyring, AdminToken: g.cfg.AdminToken, MaxSkew: g.cfg.SignatureMaxSkew, Logger: g.cfg.Logger, Checks: checks,
+		Metrics: g.metrics.handler,
+	})
+}
+
+// letGo closes the connections to the broker.
+func (g *gateway) letGo() error {
+	if g.broker == nil {
+		return nil
+	}
+	return g.broker.close()
+}

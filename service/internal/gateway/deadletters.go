@@ -1,0 +1,125 @@
+package gateway
+
+import (
+	"bytes"
+	"context"
+	"database/sql"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/waybill-go/waybill/eventing"
+	"github.com/waybill-go/waybill/service/internal/courier"
+	"github.com/waybill-go/waybill/service/internal/store"
+)
+
+// deadLetterQueue is the topic that tells others of events that died at the worker. It is
+// the consumer of its rows, too, as no type of event may lead there: couriers choose
+// those.
+const deadLetterQueue = "courier-events-dlq"
+
+const deadLetterType = "courier.event.dead_lettered"
+
+// deadLetterRoutes adds the queue to a routing table.
+type deadLetterRoutes struct{ eventing.Routes }
+
+// Consumer implements [eventing.Routes].
+func (r deadLetterRoutes) Consumer(name string) (eventing.Route, bool) {
+	if name == deadLetterQueue {
+		return eventing.Route{Consumer: name, Topic: name, Codec: eventing.PayloadCodec{}}, true
+	}
+	return r.Routes.Consumer(name)
+}
+
+// deadLetterStore has the queue told of each dead letter: the transaction that opens it
+// appends the message to the outbox, so that neither is without the other.
+type deadLetterStore struct{ store.Events }
+
+// Fail implements [eventing.ConsumerStore].
+func (s deadLetterStore) Fail(ctx context.Context, f eventing.Failure) error {
+	if f.State == eventing.StateDead {
+		f.Finish = s.tell(f)
+	}
+	return s.Events.Fail(ctx, f)
+}
+
+// Quarantine implements [eventing.ConsumerStore].
+func (s deadLetterStore) Quarantine(ctx context.Context, f eventing.Failure) error {
+	f.Finish = s.tell(f)
+	return s.Events.Quarantine(ctx, f)
+}
+
+// tell returns what runs last in the transaction of a failure.
+func (s deadLetterStore) tell(f eventing.Failure) func(context.Context, any) error {
+	return func(ctx context.Context, tx any) error {
+		if f.Finish != nil {
+			if err := f.Finish(ctx, tx); err != nil {
+				return err
+			}
+		}
+		row, err := deadLetterRow(f)
+		if err != nil {
+			return fmt.Errorf("tell %s of event %s: %w", deadLetterQueue, f.EventID, err)
+		}
+		return s.AppendRows(ctx, tx.(*sql.Tx), []eventing.OutboxRow{row})
+	}
+}
+
+// deadLetter is a message of the queue.
+type deadLetter struct {
+	EventID               string              `json:"eventId"`
+	IdempotencyKey        string              `json:"idempotencyKey"`
+	TraceID               string              `json:"traceId"`
+	AttemptCount          int                 `json:"attemptCount"`
+	TerminalReasonCode    eventing.ReasonCode `json:"terminalReasonCode"`
+	TerminalReasonMessage string              `json:"terminalReasonMessage"`
+	AttemptHistory        []eventing.Attempt  `json:"attemptHistory"`
+	PayloadSnapshot       json.RawMessage     `json:"payloadSnapshot"`
+	DeadLetteredAt        time.Time           `json:"deadLetteredAt"`
+}
+
+// encode puts the message into its envelope, and encodes that.
+func (l deadLetter) encode(envelope eventing.Envelope) ([]byte, error) {
+	var b bytes.Buffer
+	encoder := json.NewEncoder(&b)
+	encoder.SetEscapeHTML(false)
+	if err := encoder.Encode(l); err != nil {
+		return nil, err
+	}
+	envelope.Payload = b.Bytes()
+	return eventing.EncodeEnvelope(envelope)
+}
+
+// deadLetterRow makes the outbox row of a message. Of an event that did not come from the
+// intake, or does not decode, the message says as much as can be read.
+func deadLetterRow(f eventing.Failure) (row eventing.OutboxRow, err error) {
+	letter := deadLetter{
+		EventID: f.EventID, AttemptCount: f.Attempts, TerminalReasonCode: f.Reason, TerminalReasonMessage: f.Message,
+		AttemptHistory: append([]eventing.Attempt{}, f.History...), DeadLetteredAt: f.Now.UTC(),
+	}
+	if json.Valid(f.Payload) {
+		letter.PayloadSnapshot = f.Payload
+	}
+	dead, err := eventing.DecodeEnvelope(f.Payload)
+	if err == nil {
+		letter.PayloadSnapshot = dead.Payload
+	}
+	var e courier.Event
+	if err == nil && json.Unmarshal(dead.Payload, &e) == nil && e.EventID != "" {
+		letter.EventID, letter.IdempotencyKey, letter.TraceID, letter.PayloadSnapshot = e.EventID, e.IdempotencyKey, e.TraceID, e.Payload
+	}
+	envelope := eventing.Envelope{Header: eventing.Header{
+		ID: eventing.NewID(), Type: deadLetterType, SchemaVersion: 1, OccurredAt: f.Now, CorrelationID: dead.CorrelationID, CausationID: f.EventID,
+		AggregateType: dead.AggregateType, AggregateID: dead.AggregateID,
+	}}
+	payload, err := letter.encode(envelope)
+	if err != nil { // it is too long; the dead letter in the database has it all
+		letter.PayloadSnapshot = nil
+		payload, err = letter.encode(envelope)
+	}
+	key := envelope.OrderKey()
+	return eventing.OutboxRow{
+		ID: envelope.ID, EventID: envelope.ID, EventType: envelope.Type, Payload: payload, OrderingKey: key,
+		Partition: eventing.PartitionOf(key, envelope.ID), CreatedAt: f.Now, Consumer: deadLetterQueue,
+	}, err
+}

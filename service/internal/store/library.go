@@ -1,0 +1,48 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+)
+
+// OpenLibrary opens a database that has the library's tables alone, or at least these, for
+// those who work on what others have stored: that there are no tables yet is an error.
+// Those of a SQLite file it brings up to date, as the library does whenever it opens one.
+func OpenLibrary(ctx context.Context, address string) (*Store, error) {
+	schema, err := OpenLibrarySchema(ctx, address, false)
+	if err != nil {
+		return nil, err
+	}
+	_, err = schema.db.ExecContext(ctx, `SELECT 1 FROM dead_letter_consumers LIMIT 0`)
+	if err = errors.Join(err, schema.Close()); err != nil {
+		return nil, fmt.Errorf("the database %q has none of the library's tables; make them with: waybill --store %s migrate up: %w", Masked(address), Masked(address), err)
+	}
+	scheme, where, err := split(address)
+	if err != nil {
+		return nil, err
+	}
+	if scheme == schemeSQLite {
+		return openSQLiteFile(ctx, where)
+	}
+	return openPostgres(ctx, where)
+}
+
+// OpenLibrarySchema is [OpenSchema] for the library's tables alone.
+func OpenLibrarySchema(ctx context.Context, address string, create bool) (*Schema, error) {
+	schema, err := OpenSchema(ctx, address, create)
+	if err != nil {
+		return nil, err
+	}
+	schema.steps = schema.steps[:1]
+	return schema, nil
+}
+
+// LibrarySQL is [MigrationSQL] for the library's tables alone.
+func LibrarySQL(address string) (string, error) {
+	scheme, _, err := split(address)
+	if err != nil {
+		return "", err
+	}
+	return sqlOf(migrationsOf(scheme)[:1])
+}
