@@ -271,6 +271,11 @@ func TestIntakeOverTheWire(t *testing.T) {
 	f := newFixture(t)
 	server := httptest.NewServer(f.handler)
 	t.Cleanup(server.Close)
+	transport, ok := server.Client().Transport.(*http.Transport)
+	if !ok {
+		t.Fatal("the server's client has another transport")
+	}
+	transport.ExpectContinueTimeout = time.Minute // who expects an answer waits for it
 	send := func(body io.Reader, like *http.Request, edit func(*http.Request)) (*http.Response, error) {
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, server.URL+"/v1/events/courier", body)
 		if err != nil {
