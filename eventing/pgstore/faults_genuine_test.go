@@ -28,11 +28,13 @@ func TestCollisions(t *testing.T) {
 		"a twin has succeeded since the snapshot": {overtaken[pgx.Tx], overtaken[*sql.Tx]},
 		"holders compete for leases":              {competing[pgx.Tx], competing[*sql.Tx]},
 		"an event dies while it is pruned":        {dying[pgx.Tx], dying[*sql.Tx]},
+		"an event dies while its row is settled":  {settled[pgx.Tx], settled[*sql.Tx]},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			settings := map[string]string{"default_transaction_isolation": "serializable"}
-			if name == "a discard and a settlement take turns" || name == "an event dies while it is pruned" {
+			switch name {
+			case "a discard and a settlement take turns", "an event dies while it is pruned", "an event dies while its row is settled":
 				settings = nil
 			}
 			t.Run("pgx", func(t *testing.T) {
@@ -198,5 +200,45 @@ func dying[Tx any](t *testing.T, r rig[Tx]) {
 	w.must(err)
 	if counts.DeadLetters != 1 || len(letters) != 1 || letters[0].Consumer != "shipping" {
 		t.Errorf("pruned %+v, and there are %+v; want one pruned, and the new one", counts, letters)
+	}
+}
+
+// settled has a retried event die at a consumer while a completed row is settled, and the other
+// way round: whoever commits last, the row has failed.
+func settled[Tx any](t *testing.T, r rig[Tx]) {
+	const blocked = `SELECT EXISTS (SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock') OR `
+	w := r.work(t)
+	w.lease(eventing.DispatchScope)
+	for i := range 20 {
+		nth, id := i/2+1, fmt.Sprint("e", i)
+		rows := w.append(row(id, ""))
+		d := delivery("billing", id, "")
+		d.OutboxSeq = rows[0].Seq
+		f := failure(w.arrive(d), eventing.StateDead)
+		die := func(ctx context.Context) error { return w.db.Fail(ctx, f) }
+		settle := func(ctx context.Context) error {
+			_, err := w.db.Settle(ctx, eventing.SettleRequest{Holder: "me", Now: noon, Rows: rows, ByCompletion: true})
+			return err
+		}
+		first, second, done := settle, die, `EXISTS (SELECT 1 FROM dead_letter_consumers WHERE event_id = '`+id+`')`
+		if i%2 == 1 {
+			first, second, done = die, settle, `EXISTS (SELECT 1 FROM event_outbox WHERE event_id = '`+id+`' AND status <> 'pending')`
+		}
+		other, met := make(chan error, 1), false
+		r.meet(r.begin+nth, func() {
+			met = true
+			go func() { other <- second(w.background()) }()
+			w.await(blocked + done)
+		})
+		w.must(first(r.faulty.context(w.background())))
+		if r.faulty.disarm(); !met {
+			continue // it has fewer statements
+		}
+		w.must(<-other)
+		var status string
+		w.must(w.plain.QueryRow(w.background(), `SELECT status FROM event_outbox WHERE event_id = $1`, id).Scan(&status))
+		if status != "failed" {
+			t.Errorf("round %d: before statement %d the other began, and the row is %s", i%2, nth, status)
+		}
 	}
 }

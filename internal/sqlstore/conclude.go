@@ -225,7 +225,9 @@ func (s *Store) afterFailure(ctx context.Context, tx Tx, f eventing.Failure) err
 }
 
 // With an in-process broker a settled row says what became of the event, also
-// hours later.
+// hours later. Its settlement may be about to commit, for which lockRow waits.
+const lockRow = `SELECT seq FROM event_outbox WHERE seq = $1 {for update}`
+
 const failSentRow = `UPDATE event_outbox SET status = 'failed', last_error = $2 WHERE seq = $1 AND status = 'sent'`
 
 // bury opens the dead letter of a delivery that has just died.
@@ -235,6 +237,10 @@ func (s *Store) bury(ctx context.Context, tx Tx, f eventing.Failure) error {
 		stage: f.Stage, reason: f.Reason, message: f.Message, attempts: f.Attempts, history: f.History,
 		orderingKey: f.OrderingKey, generation: f.Generation, now: f.Now, until: f.DeadLetterUntil,
 	}); err != nil || f.OutboxSeq == 0 {
+		return err
+	}
+	var locked int64
+	if _, err := one(ctx, tx, s.sql(lockRow), []any{f.OutboxSeq}, &locked); err != nil {
 		return err
 	}
 	_, err := tx.Exec(ctx, s.sql(failSentRow), f.OutboxSeq, f.Message)

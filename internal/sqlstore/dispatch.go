@@ -113,8 +113,9 @@ const heldPartitions = `(SELECT CAST(COALESCE(sum(CAST(1 AS bigint) << l.partiti
 
 const settle = `UPDATE event_outbox SET status = 'sent', sent_at = $3, attempts = attempts + 1` + held
 
-const settleByCompletion = `UPDATE event_outbox SET sent_at = $3, attempts = attempts + 1,
-	status = CASE WHEN ` + notDied + ` THEN 'sent' ELSE 'failed' END` + held
+// failDied looks once the rows are settled, and so locked: a consumer that gives an event up
+// meanwhile is either seen here, or waits in lockRow and finds its row sent.
+const failDied = `UPDATE event_outbox SET status = 'failed' WHERE {in ints seq $1} AND status = 'sent' AND NOT ` + notDied
 
 // notDied is the condition that no consumer which a row is for has given its event up.
 const notDied = `NOT EXISTS (SELECT 1 FROM dead_letter_consumers c
@@ -133,29 +134,30 @@ const deleteCompleted = deleteSettled + ` AND ` + notDied
 
 // Settle implements [eventing.DispatchStore].
 func (s *Store) Settle(ctx context.Context, r eventing.SettleRequest) (n int, err error) {
-	var statements []string
+	statements := []string{settle}
 	switch {
 	case r.Delete && r.ByCompletion:
-		statements = []string{deleteCompleted, settleByCompletion}
+		statements = []string{deleteCompleted, settle}
 	case r.Delete:
 		statements = []string{deleteSettled}
-	case r.ByCompletion:
-		statements = []string{settleByCompletion}
-	default:
-		statements = []string{settle}
 	}
-	args := []any{s.d.Ints(seqsOf(r.Rows)), r.Holder, s.time(r.Now)}
+	seqs := s.d.Ints(seqsOf(r.Rows))
 	err = s.retryTx(ctx, func(tx Tx) error {
 		n = 0
 		if err := s.lockUnpublished(ctx, tx, r.Rows); err != nil {
 			return err
 		}
 		for _, q := range statements {
-			settled, err := tx.Exec(ctx, s.sql(q), args...)
+			settled, err := tx.Exec(ctx, s.sql(q), seqs, r.Holder, s.time(r.Now))
 			if err != nil {
 				return err
 			}
 			n += int(settled)
+		}
+		if r.ByCompletion {
+			if _, err := tx.Exec(ctx, s.sql(failDied), seqs); err != nil {
+				return err
+			}
 		}
 		for _, row := range r.Rows {
 			if row.Generation == 0 || row.Consumer != "" {
