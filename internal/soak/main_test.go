@@ -52,4 +52,4 @@ func beside(t *testing.T) {
 func bound(strict time.Duration) time.Duration { return either(2*strict, strict) }
 
 // patient is with what is only to happen at all.
-const patient = time.Minute
+const patient = 3 * time.Minute

@@ -137,7 +137,10 @@ func (c *careful) tryRun(ctx context.Context) error {
 	defer b.close()
 	holder := eventing.NewID()
 	quiet := slog.New(slog.DiscardHandler)
-	r, err := router.New(router.Config{Store: c.store, Subscriber: b.Subscriber, Holder: holder, PollInterval: 50 * time.Millisecond, Logger: quiet})
+	const ttl = time.Minute // on a busy machine, too, no lease runs out
+	r, err := router.New(router.Config{
+		Store: c.store, Subscriber: b.Subscriber, Holder: holder, LeaseTTL: ttl, PollInterval: 50 * time.Millisecond, Logger: quiet,
+	})
 	if err != nil {
 		return err
 	}
@@ -150,7 +153,7 @@ func (c *careful) tryRun(ctx context.Context) error {
 		return err
 	}
 	d, err := eventing.NewDispatcher(c.store, b.Publisher, routes(c.spec.Topics), eventing.DispatcherConfig{
-		Holder: holder, PollInterval: 50 * time.Millisecond, Logger: quiet,
+		Holder: holder, LeaseTTL: ttl, PollInterval: 50 * time.Millisecond, Logger: quiet,
 	})
 	if err != nil {
 		return err
