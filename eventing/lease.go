@@ -89,6 +89,9 @@ type leaseholder struct {
 	kept    time.Time         // until then it keeps what nobody else took
 	leaving map[int]time.Time // too many, since when
 	uses    map[int]int       // pieces of work under way, by partition
+	working int               // pieces of work under way
+	rested  chan struct{}     // closed when there are none; nil if nobody waits
+	ending  bool              // it renews what it has, and takes nothing more
 }
 
 // refresh asks the store, if it is time to: before the leases run out, and when
@@ -105,16 +108,29 @@ func (l *leaseholder) refresh(ctx context.Context) error {
 			return nil
 		}
 		r := LeaseRequest{Scope: l.scope, Holder: l.holder, Now: now, Until: now.Add(l.ttl), Partitions: l.wanted, Bases: l.bases}
+		if l.ending {
+			if r.Partitions = slices.Sorted(maps.Keys(l.held)); len(r.Partitions) == 0 || l.follows {
+				return nil
+			}
+		}
 		if l.follows && l.held != nil { // the first to ask does so for both
 			r.Partitions = []int{}
 		}
-		table, err := l.store.AcquireLeases(ctx, r)
+		table, err := l.acquire(ctx, r)
 		if err != nil {
 			return err
 		}
 		l.learn(table, now)
 	}
 	return nil
+}
+
+// acquire has an answer also if ctx ends meanwhile: what is given up may still commit, and
+// after the release.
+func (l *leaseholder) acquire(ctx context.Context, r LeaseRequest) (LeaseTable, error) {
+	ctx, cancel := graceful(ctx, l.ttl)
+	defer cancel()
+	return l.store.AcquireLeases(ctx, r)
 }
 
 // maxLeaseRounds bounds how often a holder asks at once, if others take what it
@@ -137,6 +153,8 @@ func (l *leaseholder) learn(t LeaseTable, now time.Time) {
 	l.next = now.Add(l.ttl / 3)
 	if l.follows {
 		l.next = now.Add(l.ttl / 6) // soon after the other
+	}
+	if l.follows || l.ending {
 		return
 	}
 	taken := make(map[int]bool, len(t.Others))
@@ -330,6 +348,37 @@ func (l *leaseholder) use(partition, n int) {
 		l.uses = map[int]int{}
 	}
 	l.uses[partition] += n
+	if l.working += n; l.working == 0 && l.rested != nil {
+		close(l.rested)
+		l.rested = nil
+	}
+}
+
+// begin has it take leases, also after an end.
+func (l *leaseholder) begin() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.ending = false
+}
+
+// end has it take no more leases, and waits for the work under way, or for ctx. What it
+// has it keeps until it is released.
+func (l *leaseholder) end(ctx context.Context) {
+	l.mu.Lock()
+	l.ending = true
+	if l.working == 0 {
+		l.mu.Unlock()
+		return
+	}
+	if l.rested == nil {
+		l.rested = make(chan struct{})
+	}
+	rested := l.rested
+	l.mu.Unlock()
+	select {
+	case <-rested:
+	case <-ctx.Done():
+	}
 }
 
 // keep refreshes in time until ctx ends.

@@ -10,19 +10,13 @@ import (
 
 // Run redelivers from the store, until ctx ends: retries that are due and, for
 // an ordered consumer, what was parked, one of each key at a time. Then it
-// waits for the handlers that are running. Errors of the store are logged and
-// tried again; Run returns nil.
+// waits for the handlers that are running, those of [Consumer.Receive] for their
+// grace, and gives the leases back: Receive takes none until Run runs again. Errors
+// of the store are logged and tried again; Run returns nil.
 func (c *Consumer) Run(ctx context.Context) error {
 	var work sync.WaitGroup
-	defer func() {
-		work.Wait()
-		c.release(context.WithoutCancel(ctx))
-	}()
-	if c.leases != nil {
-		work.Go(func() {
-			c.leases.keep(ctx, func(err error) { c.cfg.Logger.Warn("consumer: renewing the leases failed", "error", err) })
-		})
-	}
+	release := c.keepLeases(ctx)
+	defer release(&work)
 	pause := c.cfg.PollInterval
 	for ctx.Err() == nil {
 		n, err := c.redeliver(ctx, &work)
@@ -43,15 +37,30 @@ func (c *Consumer) Run(ctx context.Context) error {
 	return nil
 }
 
-// release gives the leases back.
-func (c *Consumer) release(ctx context.Context) {
+// keepLeases renews the leases until release has waited for the work under them, and then
+// gives them back.
+func (c *Consumer) keepLeases(ctx context.Context) (release func(redeliveries *sync.WaitGroup)) {
 	if c.leases == nil {
-		return
+		return (*sync.WaitGroup).Wait
 	}
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
-	defer cancel()
-	if err := c.leases.release(ctx); err != nil {
-		c.cfg.Logger.Warn("consumer: giving the leases back failed; they expire", "error", err)
+	c.leases.begin()
+	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
+	var keeping sync.WaitGroup
+	keeping.Go(func() {
+		c.leases.keep(ctx, func(err error) { c.cfg.Logger.Warn("consumer: renewing the leases failed", "error", err) })
+	})
+	return func(redeliveries *sync.WaitGroup) {
+		grace, cancel := context.WithTimeout(ctx, c.cfg.ShutdownGrace)
+		defer cancel()
+		c.leases.end(grace)
+		redeliveries.Wait()
+		stop()
+		keeping.Wait()
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+		defer cancel()
+		if err := c.leases.release(ctx); err != nil {
+			c.cfg.Logger.Warn("consumer: giving the leases back failed; they expire", "error", err)
+		}
 	}
 }
 

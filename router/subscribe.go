@@ -203,7 +203,7 @@ func forward(ctx context.Context, in <-chan *message.Message, out chan<- *messag
 		select {
 		case out <- m:
 		case <-ctx.Done():
-			// Neither acked nor nacked: the broker gives it to the next subscription.
+			m.Nack() // the broker, which waits for what it has handed out, gives it to the next subscription
 		}
 	}
 }

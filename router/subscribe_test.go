@@ -84,6 +84,23 @@ func TestSubscribesAgain(t *testing.T) {
 	})
 }
 
+// A broker waits for what it has handed out: what nobody takes any more goes back.
+func TestWhatNobodyTakesGoesBack(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	m := message.NewMessage("e1", nil)
+	in := make(chan *message.Message, 1)
+	in <- m
+	close(in)
+	router.Forward(ctx, in, make(chan *message.Message))
+	select {
+	case <-m.Nacked():
+	default:
+		t.Error("the message is neither acked nor nacked")
+	}
+}
+
 // A consumer handles as many events at a time as its policy says, though the broker's own
 // window is 1.
 func TestConcurrency(t *testing.T) {
