@@ -94,8 +94,8 @@ const (
 )
 
 // startCouriers has them send until stop, which returns the idempotency keys of
-// what was accepted: all that they sent.
-func startCouriers(t *testing.T, s *sender) *couriers {
+// what was accepted: all that they sent. The events are numbered from the one after.
+func startCouriers(t *testing.T, s *sender, after int64) *couriers {
 	t.Helper()
 	c := &couriers{sender: s}
 	var (
@@ -104,6 +104,7 @@ func startCouriers(t *testing.T, s *sender) *couriers {
 		mu       sync.Mutex
 		accepted []string
 	)
+	next.Store(after)
 	stopped := make(chan struct{})
 	for range courierCount {
 		running.Go(func() {

@@ -102,7 +102,7 @@ func splitCrash(t *testing.T, s *split, restartBroker func()) {
 		rounds = 20
 	}
 	random := testkit.Random(t)
-	c := startCouriers(t, newSender("http://"+s.address, s.secret, courierCount))
+	c := startCouriers(t, newSender("http://"+s.address, s.secret, courierCount), 0)
 	for range rounds {
 		s.killEach(func() time.Duration { return time.Duration(random.Int64N(int64(killWithin))) })
 		restartBroker()
