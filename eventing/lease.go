@@ -2,7 +2,6 @@ package eventing
 
 import (
 	"context"
-	"errors"
 	"hash/fnv"
 	"maps"
 	"slices"
@@ -125,17 +124,20 @@ func (l *leaseholder) refresh(ctx context.Context) error {
 	return nil
 }
 
-// acquire has an answer also if ctx ends meanwhile: what is given up may still commit, and
-// after the release.
-func (l *leaseholder) acquire(ctx context.Context, r LeaseRequest) (LeaseTable, error) {
-	ctx, cancel := graceful(ctx, l.ttl)
-	defer cancel()
-	return l.store.AcquireLeases(ctx, r)
-}
-
 // maxLeaseRounds bounds how often a holder asks at once, if others take what it
 // wanted.
 const maxLeaseRounds = 4
+
+// answerWithin bounds how long a store is asked about leases.
+const answerWithin = 5 * time.Second
+
+// acquire waits for the answer also if ctx ends meanwhile: what is given up may still commit,
+// and after the release.
+func (l *leaseholder) acquire(ctx context.Context, r LeaseRequest) (LeaseTable, error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), max(l.ttl, answerWithin))
+	defer cancel()
+	return l.store.AcquireLeases(ctx, r)
+}
 
 // learn takes in what the store says, and plans the next request.
 func (l *leaseholder) learn(t LeaseTable, now time.Time) {
@@ -286,30 +288,6 @@ func (l *leaseholder) preference() []int {
 	return all
 }
 
-// letGo releases what is leaving and not worked on, or has been leaving for long.
-func (l *leaseholder) letGo(ctx context.Context) error {
-	var idle []int
-	for p, since := range l.leaving {
-		if l.uses[p] == 0 || l.now().Sub(since) > l.ttl {
-			idle = append(idle, p)
-		}
-	}
-	if len(idle) == 0 {
-		return nil
-	}
-	slices.Sort(idle)
-	if err := l.store.ReleaseLeases(ctx, l.scope, l.holder, idle); err != nil {
-		return err
-	}
-	for _, p := range idle {
-		delete(l.leaving, p)
-		delete(l.held, p)
-		l.changed(p, false)
-	}
-	l.wanted = slices.DeleteFunc(l.wanted, func(p int) bool { return slices.Contains(idle, p) })
-	return nil
-}
-
 // doubt has the next refresh ask the store: a write found that a lease is not held.
 func (l *leaseholder) doubt() {
 	l.mu.Lock()
@@ -338,47 +316,6 @@ func (l *leaseholder) lease(partition int) (Lease, bool) {
 	defer l.mu.Unlock()
 	lease, ok := l.held[partition]
 	return lease, ok && lease.Until.After(l.now())
-}
-
-// use counts work that begins, or with -1 ends, on a partition.
-func (l *leaseholder) use(partition, n int) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.uses == nil {
-		l.uses = map[int]int{}
-	}
-	l.uses[partition] += n
-	if l.working += n; l.working == 0 && l.rested != nil {
-		close(l.rested)
-		l.rested = nil
-	}
-}
-
-// begin has it take leases, also after an end.
-func (l *leaseholder) begin() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.ending = false
-}
-
-// end has it take no more leases, and waits for the work under way, or for ctx. What it
-// has it keeps until it is released.
-func (l *leaseholder) end(ctx context.Context) {
-	l.mu.Lock()
-	l.ending = true
-	if l.working == 0 {
-		l.mu.Unlock()
-		return
-	}
-	if l.rested == nil {
-		l.rested = make(chan struct{})
-	}
-	rested := l.rested
-	l.mu.Unlock()
-	select {
-	case <-rested:
-	case <-ctx.Done():
-	}
 }
 
 // keep refreshes in time until ctx ends.
@@ -418,24 +355,4 @@ func (l *leaseholder) record(partitions []int, bases map[int]int64) {
 			delete(l.bases, p)
 		}
 	}
-}
-
-// release lets go of everything, so that a successor need not wait for the expiry.
-func (l *leaseholder) release(ctx context.Context) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	held := slices.Sorted(maps.Keys(l.held))
-	for _, p := range held {
-		l.changed(p, false)
-	}
-	l.held, l.leaving, l.wanted, l.next = map[int]Lease{}, nil, nil, time.Time{}
-	if l.follows {
-		return nil
-	}
-	var err error
-	if len(held) > 0 && len(l.bases) > 0 {
-		now := l.now()
-		_, err = l.store.AcquireLeases(ctx, LeaseRequest{Scope: l.scope, Holder: l.holder, Now: now, Until: now.Add(l.ttl), Partitions: held, Bases: l.bases})
-	}
-	return errors.Join(err, l.store.ReleaseLeases(ctx, l.scope, l.holder, nil))
 }

@@ -56,7 +56,7 @@ func (c *Consumer) keepLeases(ctx context.Context) (release func(redeliveries *s
 		redeliveries.Wait()
 		stop()
 		keeping.Wait()
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), answerWithin)
 		defer cancel()
 		if err := c.leases.release(ctx); err != nil {
 			c.cfg.Logger.Warn("consumer: giving the leases back failed; they expire", "error", err)
