@@ -39,6 +39,7 @@ func TestSoakShutdown(t *testing.T) {
 
 func shutdowns(t *testing.T, kind, broker string) {
 	c, r := newCareful(t, kind, broker), testkit.Random(t)
+	c.ttl = time.Minute // on a busy machine, too, none runs out
 	missed := map[eventing.FaultPoint]bool{}
 	lives := 0
 	for end, round := time.Now().Add(either(0, 20*time.Second)), 0; round == 0 || time.Now().Before(end); round++ {
@@ -68,6 +69,7 @@ func shutdowns(t *testing.T, kind, broker string) {
 // careful is a process that is shut down and starts again, and what its handler has done.
 type careful struct {
 	*depot
+	ttl     time.Duration     // of its leases
 	damaged map[string]string // by key: the event that freezes it
 
 	mu       sync.Mutex
@@ -137,9 +139,8 @@ func (c *careful) tryRun(ctx context.Context) error {
 	defer b.close()
 	holder := eventing.NewID()
 	quiet := slog.New(slog.DiscardHandler)
-	const ttl = time.Minute // on a busy machine, too, no lease runs out
 	r, err := router.New(router.Config{
-		Store: c.store, Subscriber: b.Subscriber, Holder: holder, LeaseTTL: ttl, PollInterval: 50 * time.Millisecond, Logger: quiet,
+		Store: c.store, Subscriber: b.Subscriber, Holder: holder, LeaseTTL: c.ttl, PollInterval: 50 * time.Millisecond, Logger: quiet,
 	})
 	if err != nil {
 		return err
@@ -153,7 +154,7 @@ func (c *careful) tryRun(ctx context.Context) error {
 		return err
 	}
 	d, err := eventing.NewDispatcher(c.store, b.Publisher, routes(c.spec.Topics), eventing.DispatcherConfig{
-		Holder: holder, LeaseTTL: ttl, PollInterval: 50 * time.Millisecond, Logger: quiet,
+		Holder: holder, LeaseTTL: c.ttl, PollInterval: 50 * time.Millisecond, Logger: quiet,
 	})
 	if err != nil {
 		return err
