@@ -257,11 +257,15 @@ func (c *Consumer) encode(e Envelope) ([]byte, error) {
 
 // receive makes one try at a delivery. An error means that nothing is concluded.
 func (c *Consumer) receive(ctx context.Context, d Delivery, e Envelope) error {
-	run, undecided, err := c.arrive(ctx, d, e)
+	lease, done, err := c.leaseFor(ctx, d.Partition)
+	if err != nil {
+		return err
+	}
+	defer done()
+	run, undecided, err := c.arrive(ctx, d, e, lease)
 	if err != nil || !undecided {
 		return err
 	}
-	defer c.using(run.Lease)()
 	select {
 	case c.slots <- struct{}{}:
 	case <-ctx.Done():
@@ -273,11 +277,7 @@ func (c *Consumer) receive(ctx context.Context, d Delivery, e Envelope) error {
 
 // arrive asks the store what to do about a delivery, and does all that is not for the
 // handler.
-func (c *Consumer) arrive(ctx context.Context, d Delivery, e Envelope) (run Run, undecided bool, err error) {
-	lease, err := c.leaseFor(ctx, d.Partition)
-	if err != nil {
-		return run, false, err
-	}
+func (c *Consumer) arrive(ctx context.Context, d Delivery, e Envelope, lease *Lease) (run Run, undecided bool, err error) {
 	decision, run, err := c.store.Arrive(ctx, d, lease, c.cfg.Now())
 	if err != nil {
 		if errors.Is(err, ErrLeaseLost) {
@@ -317,21 +317,22 @@ func (c *Consumer) attempt(ctx context.Context, run Run, e Envelope) error {
 
 var errNoLease = errors.New("the partition is leased to another worker")
 
-// leaseFor returns the lease that an ordered consumer's write needs.
-func (c *Consumer) leaseFor(ctx context.Context, partition int) (*Lease, error) {
+// leaseFor returns the lease that an ordered consumer's writes need. Until done is called it
+// is not given back.
+func (c *Consumer) leaseFor(ctx context.Context, partition int) (lease *Lease, done func(), err error) {
 	if c.leases == nil {
-		return nil, nil //nolint:nilnil // unordered consumers need none
+		return nil, func() {}, nil // unordered consumers need none
 	}
 	for range 2 {
 		if err := c.leases.refresh(ctx); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
-		if lease, ok := c.leases.lease(partition); ok {
-			return &lease, nil
+		if lease, ok := c.leases.take(partition); ok {
+			return &lease, func() { c.leases.use(partition, -1) }, nil
 		}
 		c.leases.doubt() // it may be a new one
 	}
-	return nil, errNoLease
+	return nil, nil, errNoLease
 }
 
 // using keeps a partition from being left to another worker while a delivery of it runs.

@@ -154,10 +154,8 @@ func (b *batcher) run(ctx context.Context, batch []*arrival) {
 	if len(batch) == 1 {
 		return
 	}
-	distinct, err := b.distinct(ctx, batch)
-	for _, a := range distinct {
-		defer b.c.using(a.lease)()
-	}
+	distinct, done, err := b.distinct(ctx, batch)
+	defer done()
 	if err == nil {
 		distinct, err = b.untouched(ctx, distinct)
 	}
@@ -169,27 +167,32 @@ func (b *batcher) run(ctx context.Context, batch []*arrival) {
 }
 
 // distinct returns those that can share a call: no replays, of each event one, of each
-// ordering key one, and with a lease if they need it, which they get.
-func (b *batcher) distinct(ctx context.Context, batch []*arrival) ([]*arrival, error) {
+// ordering key one, and with a lease if they need it, which they have until done is called.
+func (b *batcher) distinct(ctx context.Context, batch []*arrival) (distinct []*arrival, done func(), err error) {
 	seen := make(map[string]bool, len(batch))
-	var distinct []*arrival
+	var dones []func()
+	done = func() {
+		for _, done := range dones {
+			done()
+		}
+	}
 	for _, a := range batch {
 		id := or(a.d.OrderingKey, a.d.EventID)
 		if seen[id] || a.d.Generation > 0 {
 			continue
 		}
 		seen[id] = true
-		lease, err := b.c.leaseFor(ctx, a.d.Partition)
+		lease, leased, err := b.c.leaseFor(ctx, a.d.Partition)
 		if errors.Is(err, errNoLease) {
 			continue
 		}
 		if err != nil {
-			return nil, err
+			return nil, done, err
 		}
 		a.lease = lease
-		distinct = append(distinct, a)
+		distinct, dones = append(distinct, a), append(dones, leased)
 	}
-	return distinct, nil
+	return distinct, done, nil
 }
 
 // untouched asks the store.
@@ -249,11 +252,15 @@ func (b *batcher) conclude(ctx context.Context, batch []*arrival) {
 
 // alone makes an attempt at one event, in the slot of its batch.
 func (b *batcher) alone(ctx context.Context, a *arrival) error {
-	run, undecided, err := b.c.arrive(ctx, a.d, a.e)
+	lease, done, err := b.c.leaseFor(ctx, a.d.Partition)
+	if err != nil {
+		return err
+	}
+	defer done()
+	run, undecided, err := b.c.arrive(ctx, a.d, a.e, lease)
 	if err != nil || !undecided {
 		return err
 	}
-	defer b.c.using(run.Lease)()
 	return b.c.attempt(ctx, run, a.e)
 }
 

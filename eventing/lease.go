@@ -90,7 +90,12 @@ type leaseholder struct {
 	uses    map[int]int       // pieces of work under way, by partition
 	working int               // pieces of work under way
 	rested  chan struct{}     // closed when there are none; nil if nobody waits
+	runs    int               // that have begun and not ended
 	ending  bool              // it renews what it has, and takes nothing more
+	ended   bool              // no work begins any more
+
+	failure error // of the store, when it was last asked
+	failed  time.Time
 }
 
 // refresh asks the store, if it is time to: before the leases run out, and when
@@ -98,6 +103,21 @@ type leaseholder struct {
 func (l *leaseholder) refresh(ctx context.Context) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if l.failure != nil {
+		if since := l.now().Sub(l.failed); since >= 0 && since < l.ttl/40 {
+			return l.failure // those who have waited for this answer do not ask one after the other
+		}
+	}
+	if l.failure = l.ask(ctx); l.failure != nil {
+		l.failed = l.now()
+	}
+	return l.failure
+}
+
+func (l *leaseholder) ask(ctx context.Context) error {
 	if err := l.letGo(ctx); err != nil {
 		return err
 	}
@@ -109,6 +129,7 @@ func (l *leaseholder) refresh(ctx context.Context) error {
 		r := LeaseRequest{Scope: l.scope, Holder: l.holder, Now: now, Until: now.Add(l.ttl), Partitions: l.wanted, Bases: l.bases}
 		if l.ending {
 			if r.Partitions = slices.Sorted(maps.Keys(l.held)); len(r.Partitions) == 0 || l.follows {
+				l.next = now.Add(l.ttl / 3)
 				return nil
 			}
 		}
@@ -128,11 +149,11 @@ func (l *leaseholder) refresh(ctx context.Context) error {
 // wanted.
 const maxLeaseRounds = 4
 
-// answerWithin bounds how long a store is asked about leases.
+// answerWithin bounds how long a store is waited for.
 const answerWithin = 5 * time.Second
 
 // acquire waits for the answer also if ctx ends meanwhile: what is given up may still commit,
-// and after the release.
+// and after the release. What comes later than a lease lives is of no use.
 func (l *leaseholder) acquire(ctx context.Context, r LeaseRequest) (LeaseTable, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), max(l.ttl, answerWithin))
 	defer cancel()
@@ -308,14 +329,6 @@ func (l *leaseholder) live() []Lease {
 		}
 	}
 	return live
-}
-
-// lease returns the lease of a partition, if it has not run out.
-func (l *leaseholder) lease(partition int) (Lease, bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	lease, ok := l.held[partition]
-	return lease, ok && lease.Until.After(l.now())
 }
 
 // keep refreshes in time until ctx ends.

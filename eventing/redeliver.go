@@ -10,9 +10,10 @@ import (
 
 // Run redelivers from the store, until ctx ends: retries that are due and, for
 // an ordered consumer, what was parked, one of each key at a time. Then it
-// waits for the handlers that are running, those of [Consumer.Receive] for their
-// grace, and gives the leases back: Receive takes none until Run runs again. Errors
-// of the store are logged and tried again; Run returns nil.
+// waits for the handlers that are running: those of its redeliveries and, for an
+// ordered consumer, those of [Consumer.Receive], which have their grace. At its end
+// an ordered consumer gives its leases back, and takes none until Run runs again.
+// Errors of the store are logged and tried again; Run returns nil.
 func (c *Consumer) Run(ctx context.Context) error {
 	var work sync.WaitGroup
 	release := c.keepLeases(ctx)

@@ -200,10 +200,13 @@ func (s subscription) over() bool {
 
 func forward(ctx context.Context, in <-chan *message.Message, out chan<- *message.Message) {
 	for m := range in {
-		select {
-		case out <- m:
-		case <-ctx.Done():
-			m.Nack() // the broker, which waits for what it has handed out, gives it to the next subscription
+		if ctx.Err() == nil {
+			select {
+			case out <- m:
+				continue
+			case <-ctx.Done():
+			}
 		}
+		m.Nack() // the broker waits for what it has handed out, and delivers it again
 	}
 }

@@ -115,7 +115,7 @@ const settle = `UPDATE event_outbox SET status = 'sent', sent_at = $3, attempts 
 
 // failDied looks once the rows are settled, and so locked: a consumer that gives an event up
 // meanwhile is either seen here, or waits in lockRow and finds its row sent.
-const failDied = `UPDATE event_outbox SET status = 'failed' WHERE {in ints seq $1} AND status = 'sent' AND NOT ` + notDied
+const failDied = `UPDATE event_outbox SET status = 'failed' WHERE {in ints seq $1} AND status || '' = 'sent' AND NOT ` + notDied
 
 // notDied is the condition that no consumer which a row is for has given its event up.
 const notDied = `NOT EXISTS (SELECT 1 FROM dead_letter_consumers c

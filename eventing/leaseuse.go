@@ -8,10 +8,27 @@ import (
 	"time"
 )
 
+// take returns the lease of a partition, if it has not run out, to work under: that counts
+// as one use.
+func (l *leaseholder) take(partition int) (Lease, bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	lease, ok := l.held[partition]
+	if !ok || l.ended || !lease.Until.After(l.now()) {
+		return Lease{}, false
+	}
+	l.count(partition, 1)
+	return lease, true
+}
+
 // use counts work that begins, or with -1 ends, on a partition.
 func (l *leaseholder) use(partition, n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.count(partition, n)
+}
+
+func (l *leaseholder) count(partition, n int) {
 	if l.uses == nil {
 		l.uses = map[int]int{}
 	}
@@ -22,31 +39,36 @@ func (l *leaseholder) use(partition, n int) {
 	}
 }
 
-// begin has it take leases, also after an end.
+// begin has it take leases, until as many ends.
 func (l *leaseholder) begin() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.ending = false
+	l.runs++
+	l.ending, l.ended = false, false
 }
 
-// end has it take no more leases, and waits for the work under way, or for ctx. What it
-// has it keeps until it is released.
+// end has it take no more leases, and waits for the work under way, or for ctx. Then none
+// begins any more, but what it has it keeps until it is released.
 func (l *leaseholder) end(ctx context.Context) {
 	l.mu.Lock()
-	l.ending = true
-	if l.working == 0 {
-		l.mu.Unlock()
+	defer l.mu.Unlock()
+	if l.runs--; l.runs > 0 {
 		return
 	}
-	if l.rested == nil {
-		l.rested = make(chan struct{})
+	l.ending = true
+	if l.working > 0 {
+		if l.rested == nil {
+			l.rested = make(chan struct{})
+		}
+		rested := l.rested
+		l.mu.Unlock()
+		select {
+		case <-rested:
+		case <-ctx.Done():
+		}
+		l.mu.Lock()
 	}
-	rested := l.rested
-	l.mu.Unlock()
-	select {
-	case <-rested:
-	case <-ctx.Done():
-	}
+	l.ended = l.runs == 0
 }
 
 // letGo releases what is leaving and not worked on, or has been leaving for long.
@@ -75,10 +97,14 @@ func (l *leaseholder) letGo(ctx context.Context) error {
 	return nil
 }
 
-// release lets go of everything, so that a successor need not wait for the expiry.
+// release lets go of everything, so that a successor need not wait for the expiry; unless
+// another run has begun.
 func (l *leaseholder) release(ctx context.Context) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.runs > 0 {
+		return nil
+	}
 	held := slices.Sorted(maps.Keys(l.held))
 	for _, p := range held {
 		l.changed(p, false)
