@@ -87,6 +87,15 @@ func dieBetween(t *testing.T, s spec, points []eventing.FaultPoint) (*journal, [
 		}
 		next(i, following)
 	}
+	testkit.Eventually(t, patient, func() error { // nothing may have been settled at a death
+		if requeued == 0 {
+			requeued = a.requeueSome(50)
+		}
+		if requeued == 0 {
+			return errors.New("nothing is settled that could be sent again")
+		}
+		return nil
+	})
 	stop()
 	a.handled(j, patient)
 	copies := 0
@@ -99,9 +108,6 @@ func dieBetween(t *testing.T, s spec, points []eventing.FaultPoint) (*journal, [
 	terminate(procs[:]...)
 	effects := a.landed()
 	t.Logf("%d deaths, %d effects; %d events were requeued, %d are in the broker twice or more", len(deaths), len(effects), requeued, copies)
-	if requeued == 0 {
-		t.Error("nothing was sent again: this proves little")
-	}
 	return j, effects
 }
 
