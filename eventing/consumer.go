@@ -335,15 +335,6 @@ func (c *Consumer) leaseFor(ctx context.Context, partition int) (lease *Lease, d
 	return nil, nil, errNoLease
 }
 
-// using keeps a partition from being left to another worker while a delivery of it runs.
-func (c *Consumer) using(l *Lease) (done func()) {
-	if l == nil {
-		return func() {}
-	}
-	c.leases.use(l.Partition, 1)
-	return func() { c.leases.use(l.Partition, -1) }
-}
-
 // insist repeats what the store could not take, for as long as ctx lives. It
 // pauses this lane only. A try that is under way when ctx ends has its grace.
 func (c *Consumer) insist(ctx context.Context, what string, try func(context.Context) error) error {

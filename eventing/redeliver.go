@@ -162,7 +162,10 @@ func (c *Consumer) start(ctx context.Context, run Run, work *sync.WaitGroup) {
 			return // an unordered one's claim runs out
 		}
 		defer func() { <-c.slots }()
-		defer c.using(run.Lease)()
+		if run.Lease != nil {
+			c.leases.use(run.Lease.Partition, 1)
+			defer c.leases.use(run.Lease.Partition, -1)
+		}
 		err := c.rerun(ctx, run)
 		if errors.Is(err, errBreakerOpen) {
 			return // since a moment; an unordered one's claim runs out
