@@ -59,6 +59,9 @@ func NewBatchConsumer(store ConsumerStore, handle BatchHandlerFunc, cfg Consumer
 	if handle == nil {
 		return nil, errors.New("consumer: a store and a handler are needed")
 	}
+	if cfg.Prepare != nil {
+		return nil, fmt.Errorf("consumer %s: Prepare is for handlers of one event at a time; do it in the batch handler, or handle the events one by one", cfg.Name)
+	}
 	policy, err := cfg.Batch.withDefaults()
 	if err != nil {
 		return nil, fmt.Errorf("consumer %s: %w", cfg.Name, err)
@@ -130,7 +133,7 @@ func (b *batcher) succeed(ctx context.Context, batch []*arrival) (err error) {
 	leased := map[int]bool{}
 	for i, a := range batch {
 		events[i] = a.e
-		conclusions[i] = Conclusion{Consumer: c.cfg.Name, Envelope: a.e, State: StateNone, Attempts: 1}
+		conclusions[i] = Conclusion{Consumer: c.cfg.Name, Envelope: a.e, State: StateNone, Attempts: 1, RoutingVersion: a.d.RoutingVersion}
 		s.EventIDs = append(s.EventIDs, a.d.EventID)
 		if a.lease != nil && !leased[a.lease.Partition] {
 			leased[a.lease.Partition] = true
@@ -138,7 +141,8 @@ func (b *batcher) succeed(ctx context.Context, batch []*arrival) (err error) {
 		}
 	}
 	s.Effect = func(ctx context.Context, tx any) error {
-		return c.guard(contextWithTx(ctx, tx, c.store), func(ctx context.Context) error { return b.handle(ctx, events) }, "events", s.EventIDs)
+		handle := func(ctx context.Context) error { return b.handle(ctx, events) }
+		return c.guard(contextWithTx(ctx, tx, c.store), c.cfg.Policy.Timeout, handle, "events", s.EventIDs)
 	}
 	s.Finish = c.finishAll(conclusions)
 	if err := c.store.SucceedAll(ctx, s); err != nil {

@@ -67,14 +67,15 @@ func (f *flights) keys() map[string]bool {
 }
 
 // rejoin returns the row that has gone out before its turn, which has come.
-func (f *flights) rejoin(seq int64) *sending {
+func (f *flights) rejoin(row *OutboxRow) *sending {
 	if f == nil {
 		return nil
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	s := f.rows[seq]
+	s := f.rows[row.Seq]
 	if s != nil {
+		s.row.version = row.version
 		for _, o := range s.msgs {
 			s.taken = append(s.taken, o.topic)
 		}

@@ -22,7 +22,7 @@ func (c *Consumer) run(ctx context.Context, r Run, e Envelope, leave func(error)
 		return c.refuse(ctx, r)
 	}
 	began := time.Now()
-	ctx, end := c.trace(ctx, r, e)
+	ctx, end := c.trace(WithAttempt(ctx, r.attempt()), r, e)
 	err := c.succeed(ctx, r, e, began)
 	if errors.Is(err, ErrBrokenTx) {
 		err = &handlerError{err}
@@ -80,16 +80,20 @@ func (c *Consumer) trace(ctx context.Context, r Run, e Envelope) (context.Contex
 
 // succeed runs the handler and commits its success.
 func (c *Consumer) succeed(ctx context.Context, r Run, e Envelope, began time.Time) error {
+	ctx, left, err := c.prepare(ctx, e)
+	if err != nil {
+		return err
+	}
 	now := c.cfg.Now()
-	conclusion := Conclusion{Consumer: c.cfg.Name, Envelope: e, State: StateNone, Attempts: r.Attempts + 1}
+	conclusion := Conclusion{Consumer: c.cfg.Name, Envelope: e, State: StateNone, Attempts: r.Attempts + 1, RoutingVersion: r.RoutingVersion}
 	s := Success{
 		Run: r, Now: now, InboxUntil: now.Add(c.cfg.Policy.InboxRetention),
 		DeadLetterUntil: now.Add(c.cfg.Policy.DeadLetterRetention),
 		Finish:          c.finisher(conclusion),
 	}
 	if c.cfg.Transactional {
-		s.Effect = func(ctx context.Context, tx any) error { return c.call(contextWithTx(ctx, tx, c.store), e) }
-	} else if err := c.call(ctx, e); err != nil {
+		s.Effect = func(ctx context.Context, tx any) error { return c.call(contextWithTx(ctx, tx, c.store), left, e) }
+	} else if err := c.call(ctx, left, e); err != nil {
 		return err
 	}
 	if err := c.store.Succeed(ctx, s); err != nil {
@@ -103,13 +107,13 @@ func (c *Consumer) succeed(ctx context.Context, r Run, e Envelope, began time.Ti
 }
 
 // call runs the handler on one event.
-func (c *Consumer) call(ctx context.Context, e Envelope) error {
-	return c.guard(handlerContext(ctx, e), func(ctx context.Context) error { return c.handle(ctx, e) }, "event_id", e.ID)
+func (c *Consumer) call(ctx context.Context, within time.Duration, e Envelope) error {
+	return c.guard(handlerContext(ctx, e), within, func(ctx context.Context) error { return c.handle(ctx, e) }, "event_id", e.ID)
 }
 
 // guard runs a handler within its time, and turns a panic into an error, which it logs with attrs.
-func (c *Consumer) guard(ctx context.Context, handle func(context.Context) error, attrs ...any) (err error) {
-	ctx, cancel := context.WithTimeout(ctx, c.cfg.Policy.Timeout)
+func (c *Consumer) guard(ctx context.Context, within time.Duration, handle func(context.Context) error, attrs ...any) (err error) {
+	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	defer func() {
 		var panicked *PanicError
@@ -143,7 +147,8 @@ func (c *Consumer) fail(ctx context.Context, r Run, e Envelope, cause error, too
 		f.History[len(f.History)-1].TraceParent, _ = TraceContext(ctx)
 	}
 	conclusion := Conclusion{
-		Consumer: c.cfg.Name, Envelope: e, State: f.State, Attempts: f.Attempts, Snoozed: f.Attempts == r.Attempts, Reason: f.Reason, Err: cause,
+		Consumer: c.cfg.Name, Envelope: e, State: f.State, Attempts: f.Attempts, Snoozed: f.Attempts == r.Attempts, RoutingVersion: r.RoutingVersion,
+		Reason: f.Reason, Err: cause,
 	}
 	if f.State == StateDead && !c.cfg.Policy.names(ActionDeadLetter) {
 		conclusion.State = StateNone

@@ -13,7 +13,6 @@ import (
 	"unicode/utf8"
 
 	"github.com/ThreeDotsLabs/watermill/message"
-	"github.com/cenkalti/backoff/v4"
 )
 
 // HandlerFunc handles one event. ctx ends with the policy's timeout; it carries
@@ -29,7 +28,9 @@ type Conclusion struct {
 	State    State // StateNone: processed; StateRetrying, StateDead
 	Attempts int   // the handler's runs so far, this one included unless snoozed
 	Snoozed  bool  // by [RetryAfter]: it was no attempt
-	Reason   ReasonCode
+	// RoutingVersion is that of the table that sent the event; empty: it had none.
+	RoutingVersion string
+	Reason         ReasonCode
 	// Err is the handler's; nil if it succeeded. The event may be processed all the same: see
 	// [Policy.OnExhausted].
 	Err error
@@ -52,6 +53,12 @@ type ConsumerConfig struct {
 	// processed, so its effect happens exactly once. Otherwise it runs before that
 	// transaction, at least once.
 	Transactional bool
+	// Prepare runs at each attempt before the handler and before its transaction begins, so that
+	// waiting for others, such as a lookup over the network, holds up no lock of the store and no transaction.
+	// The handler gets the result from [Prepared]. Both share the policy's Timeout: what Prepare takes is
+	// missing to the handler. Its errors and panics count as the handler's. A crash costs nothing but
+	// the run: what was prepared is gone, and prepared anew. Not for batches. Default: none.
+	Prepare PrepareFunc
 	// Batch is for [NewBatchConsumer].
 	Batch BatchPolicy
 	// Codec of the messages. Default: [EnvelopeCodec].
@@ -234,7 +241,7 @@ func (c *Consumer) Receive(ctx context.Context, m *message.Message) error {
 	}
 	d := Delivery{
 		Consumer: c.cfg.Name, EventID: e.ID, EventType: e.Type, Generation: from.generation, Force: from.force, OutboxSeq: from.outboxSeq,
-		Payload: payload, Partition: PartitionOf(key, e.ID),
+		Payload: payload, Partition: PartitionOf(key, e.ID), RoutingVersion: RoutingVersion(m.Metadata),
 	}
 	if c.cfg.Policy.Ordered {
 		d.OrderingKey = or(key, e.ID)
@@ -333,52 +340,6 @@ func (c *Consumer) leaseFor(ctx context.Context, partition int) (lease *Lease, d
 		c.leases.doubt() // it may be a new one
 	}
 	return nil, nil, errNoLease
-}
-
-// insist repeats what the store could not take, for as long as ctx lives. It
-// pauses this lane only. A try that is under way when ctx ends has its grace.
-func (c *Consumer) insist(ctx context.Context, what string, try func(context.Context) error) error {
-	work, cancel := graceful(ctx, c.cfg.ShutdownGrace)
-	defer cancel()
-	wait := backoff.NewExponentialBackOff(backoff.WithInitialInterval(20*time.Millisecond),
-		backoff.WithMaxInterval(5*time.Second), backoff.WithMaxElapsedTime(0))
-	for {
-		err := try(work)
-		var crash *crashError
-		switch {
-		case err == nil:
-			return nil
-		case ctx.Err() != nil, errors.As(err, &crash):
-			return err
-		case errors.Is(err, errBreakerOpen):
-			if err := c.breaker.wait(ctx); err != nil {
-				return err
-			}
-			continue
-		}
-		pause := wait.NextBackOff()
-		c.cfg.Logger.Warn("consumer: will try again", "what", what, "error", err, "in", pause)
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(pause):
-		}
-	}
-}
-
-// graceful returns a context that ends a while after its parent.
-func graceful(parent context.Context, grace time.Duration) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithCancel(context.WithoutCancel(parent))
-	stop := context.AfterFunc(parent, func() {
-		timer := time.NewTimer(grace)
-		defer timer.Stop()
-		select {
-		case <-timer.C:
-			cancel()
-		case <-ctx.Done():
-		}
-	})
-	return ctx, func() { stop(); cancel() }
 }
 
 // nudge has the redelivery look now.

@@ -16,6 +16,8 @@ const (
 	txKey
 	envelopeKey
 	spansKey // of a batch: the trace contexts of its events
+	attemptKey
+	preparedKey
 )
 
 // WithCorrelationID returns a context in which appended events carry the given

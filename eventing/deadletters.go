@@ -82,7 +82,7 @@ func (d *DeadLetters) Each(ctx context.Context, f DeadLetterFilter, fn func(Dead
 
 // tenant returns the envelope's, which is empty for bytes that do not decode.
 func (d *DeadLetter) tenant() string {
-	if metadata, ok := scanHeader(d.Payload); ok {
+	if metadata, ok := scanHeader(d.Payload, 0); ok {
 		return metadata["tenant_id"]
 	}
 	e, _ := DecodeEnvelope(d.Payload)

@@ -27,6 +27,9 @@ type Delivery struct {
 	Force       bool   // it runs although the inbox has the event, with a lower generation
 	OutboxSeq   int64  // of the row that settles by this delivery's completion; 0: none
 	Payload     []byte // the encoded envelope
+	// RoutingVersion is that of the table that sent it; empty: it had none. It is kept in the delivery
+	// row, and is that of the last replay.
+	RoutingVersion string
 }
 
 // Found is what a store has about a delivery, read at one moment.

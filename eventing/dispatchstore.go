@@ -30,13 +30,13 @@ type DispatchStore interface {
 	// dead letter of the event (of stage handle or decode; of a row with a Consumer,
 	// only that one's counts). A settled row of generation > 0 without a Consumer
 	// closes the event's replayed dead letter without a consumer as resolved. It
-	// returns how many it settled.
+	// returns how many it settled. What remains of them has the RoutingVersion.
 	Settle(ctx context.Context, r SettleRequest) (int, error)
 	// Expedite marks rows of the critical lane, under the same conditions, as
 	// published to their unordered consumers: their lane is [Expedited] then.
 	Expedite(ctx context.Context, r SettleRequest) error
 	// FailDispatch, in one transaction, if the row is still pending and its partition
-	// held: status failed, and a dead letter of stage dispatch for the row's Consumer.
+	// held: status failed, the RoutingVersion, and a dead letter of stage dispatch for the row's Consumer.
 	FailDispatch(ctx context.Context, f DispatchFailure) error
 	// ReplayScheduled replays dead letters that are scheduled until now, those that are due
 	// for the longest first, and at most limit (see DeadLetterStore.Replay; the act is of
@@ -110,6 +110,8 @@ type SettleRequest struct {
 	Rows         []OutboxRow
 	ByCompletion bool // the consumers have concluded too
 	Delete       bool
+	// RoutingVersion is that of the table that routed the rows; empty: it has none.
+	RoutingVersion string
 }
 
 // DispatchFailure is a row that cannot be published.
@@ -120,7 +122,9 @@ type DispatchFailure struct {
 	Message string
 	// HoldKey: later rows of the ordering key wait until the dead letter is closed.
 	HoldKey bool
-	Now     time.Time
+	// RoutingVersion is that of the table that routed the row, or had no route for it; empty: it has none.
+	RoutingVersion string
+	Now            time.Time
 	// DeadLetterUntil is the expiry of the dead letter.
 	DeadLetterUntil time.Time
 }

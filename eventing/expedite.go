@@ -11,7 +11,7 @@ func (w *worker) expedite(ctx context.Context, rows []OutboxRow) (n int, gone ma
 		w.expedited = nil
 		return 0, nil, nil
 	}
-	b := newBatch(w, len(rows))
+	b := newBatch(w, rows)
 	b.expediting = true
 	for i := range rows {
 		if w.d.inFlight.has(rows[i].Seq) {

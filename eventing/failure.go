@@ -52,7 +52,7 @@ func (d *Dispatcher) fail(ctx context.Context, f failure) error {
 	now := d.cfg.Now()
 	if err := d.store.FailDispatch(ctx, DispatchFailure{
 		Row: *f.row, Holder: d.cfg.Holder, Reason: f.reason, Message: truncate(f.err.Error()),
-		HoldKey: f.holdKey, Now: now, DeadLetterUntil: now.Add(d.cfg.DeadLetterRetention),
+		HoldKey: f.holdKey, RoutingVersion: f.row.version, Now: now, DeadLetterUntil: now.Add(d.cfg.DeadLetterRetention),
 	}); err != nil {
 		return fmt.Errorf("dead-letter %s: %w", f.row.EventID, err)
 	}

@@ -18,6 +18,7 @@ const (
 	FaultDispatchFailing FaultPoint = "dispatch failed: before commit"
 	FaultArrived         FaultPoint = "arrive: decided, not run"
 	FaultParking         FaultPoint = "park: before commit"
+	FaultPrepared        FaultPoint = "prepare: prepared, not handled"
 	FaultHandled         FaultPoint = "conclude: handled, before the inbox row"
 	FaultConcluding      FaultPoint = "conclude: before commit"
 	FaultConcluded       FaultPoint = "conclude: committed, not acked"

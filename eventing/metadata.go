@@ -23,9 +23,9 @@ func setHeader(m message.Metadata, h Header) {
 
 // scanHeader returns what setHeader would write, without decoding the envelope, if it
 // is as EncodeEnvelope writes it and no value is escaped: text that is already there
-// need not be taken apart and put together again for every message. The payload is not
-// looked at: whoever consumes it does.
-func scanHeader(envelope []byte) (message.Metadata, bool) {
+// need not be taken apart and put together again for every message. There is room for more
+// entries, by which the metadata will not have to grow. The payload is not looked at: whoever consumes it does.
+func scanHeader(envelope []byte, more int) (message.Metadata, bool) {
 	if len(envelope) > MaxEnvelopeBytes || len(envelope) == 0 || envelope[0] != '{' || envelope[len(envelope)-1] != '}' {
 		return nil, false
 	}
@@ -59,7 +59,7 @@ func scanHeader(envelope []byte) (message.Metadata, bool) {
 		return nil, false
 	}
 	header := string(envelope[:at])
-	m := make(message.Metadata, n+1) // one more for who it is for
+	m := make(message.Metadata, n+more)
 	for i := range n {
 		m[names[i]] = header[places[i].from:places[i].to]
 	}

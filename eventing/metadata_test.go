@@ -28,7 +28,7 @@ func headerOf(t rapid.TB, encoded []byte) message.Metadata {
 func sameHeader(t rapid.TB, encoded []byte) {
 	t.Helper()
 	want := headerOf(t, encoded)
-	got, ok := scanHeader(encoded)
+	got, ok := scanHeader(encoded, 0)
 	header, _, _ := bytes.Cut(encoded, payloadField)
 	escaped := bytes.ContainsRune(header, '\\')
 	if ok == escaped {
@@ -68,7 +68,7 @@ func TestScanHeaderLeavesTheRestToTheDecoder(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, ok := scanHeader(full); !ok {
+	if _, ok := scanHeader(full, 0); !ok {
 		t.Fatalf("what EncodeEnvelope writes can be cut: %s", full)
 	}
 	replace := func(from, to string) string {
@@ -102,7 +102,7 @@ func TestScanHeaderLeavesTheRestToTheDecoder(t *testing.T) {
 		"null instead of text":       replace(`"tenant_id":"`+fullEnvelope().TenantID+`"`, `"tenant_id":null`),
 		"too large":                  replace(`"payload":`, `"payload":"`+strings.Repeat("x", MaxEnvelopeBytes)+`",`),
 	} {
-		if m, ok := scanHeader([]byte(b)); ok {
+		if m, ok := scanHeader([]byte(b), 0); ok {
 			t.Errorf("%s: only what EncodeEnvelope writes is cut, not %.200s to %v", name, b, m)
 		}
 	}
@@ -121,7 +121,7 @@ func TestMarshalRowAgreesWithTheCodec(t *testing.T) {
 			t.Fatal(err)
 		}
 		for way, payload := range map[string][]byte{"cut": encoded, "decoded": append([]byte(" "), encoded...)} {
-			short, err := marshalRow(&OutboxRow{EventID: e.ID, EventType: e.Type, Payload: payload}, EnvelopeCodec{}, nil)
+			short, err := marshalRow(&OutboxRow{EventID: e.ID, EventType: e.Type, Payload: payload}, EnvelopeCodec{}, nil, 1)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -145,7 +145,7 @@ func FuzzScanHeader(f *testing.F) {
 	}
 	f.Add([]byte(`{"event_id":"","payload":1}`))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		scanHeader(b) // whatever it is: no panic
+		scanHeader(b, 0) // whatever it is: no panic
 		e, err := DecodeEnvelope(b)
 		if err != nil {
 			return

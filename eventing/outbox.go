@@ -25,6 +25,8 @@ type OutboxRow struct {
 	Generation  int       // of a replay, from 1; 0 otherwise
 	Force       bool      // a replay that runs although its consumer has processed the event
 	Lane        Lane
+
+	version string // of the table that routes it, once a dispatcher has
 }
 
 // OutboxStore is what an [Outbox] needs of a store whose transactions are of
@@ -50,6 +52,10 @@ type OutboxConfig struct {
 	// their commits. Needed for ordered consumers unless the key's writers are
 	// serialised anyway, by a lock on the aggregate for example.
 	SerializeKeys bool
+	// Lane says which lane the events take that name none themselves: [Critical], or "" for none. It gets
+	// the event as it is stored, completed. It must be pure: it is called again if an append is. Any
+	// other lane is an [*InvalidEventError]. Default: none.
+	Lane func(e Envelope) Lane
 	// Tracer makes the spans of appends. Default: none.
 	Tracer Tracer
 	// Now is the clock. Default: time.Now.
@@ -136,10 +142,6 @@ func (o *Outbox[Tx]) row(ctx context.Context, a Appendable) (OutboxRow, error) {
 		return OutboxRow{}, err
 	}
 	now := o.cfg.Now().UTC()
-	due, lane := e.DueAt, e.Lane
-	if lane != "" && lane != Critical {
-		return OutboxRow{}, &InvalidEventError{EventID: e.ID, Field: "lane", Problem: fmt.Sprintf("is %q; there is only %q", lane, Critical)}
-	}
 	if e.ID == "" {
 		e.ID = newID(now)
 	}
@@ -155,10 +157,17 @@ func (o *Outbox[Tx]) row(ctx context.Context, a Appendable) (OutboxRow, error) {
 	if isSynthetic(e.ID) {
 		return OutboxRow{}, &InvalidEventError{EventID: e.ID, Field: "event_id", Problem: "begins with " + undecodablePrefix + ", which is reserved"}
 	}
+	lane := e.Lane
+	if lane == "" && o.cfg.Lane != nil {
+		lane = o.cfg.Lane(e)
+	}
+	if lane != "" && lane != Critical {
+		return OutboxRow{}, &InvalidEventError{EventID: e.ID, Field: "lane", Problem: fmt.Sprintf("is %q; there is only %q", lane, Critical)}
+	}
 	key := e.OrderKey()
 	return OutboxRow{
 		ID: e.ID, EventID: e.ID, EventType: e.Type, Payload: payload, OrderingKey: key,
-		Partition: PartitionOf(key, e.ID), CreatedAt: now, DueAt: due, Lane: lane,
+		Partition: PartitionOf(key, e.ID), CreatedAt: now, DueAt: e.DueAt, Lane: lane,
 	}, nil
 }
 

@@ -13,7 +13,7 @@ import (
 // publish sends claimed rows and settles those that went out. It returns how many rows
 // it dealt with.
 func (w *worker) publish(ctx context.Context, rows []OutboxRow) (n int, err error) {
-	b := newBatch(w, len(rows))
+	b := newBatch(w, rows)
 	w.stalled = false
 	var unfit []failure
 	held := map[string]bool{} // keys of which nothing more may go out
@@ -77,8 +77,9 @@ type sending struct {
 // batch is what one pass publishes.
 type batch struct {
 	w          *worker
-	expediting bool // only what goes to unordered consumers
-	plans      map[string]plan
+	expediting bool            // only what goes to unordered consumers
+	plans      map[string]plan // by event type
+	replays    map[string]plan // by consumer
 	sendings   []*sending
 	slab       []sending // memory for sendings
 	messages   *messageSlab
@@ -97,19 +98,51 @@ type topicBatch struct {
 
 const slabSize = 64
 
-func newBatch(w *worker, rows int) *batch {
-	b := &batch{w: w, plans: map[string]plan{}, sendings: make([]*sending, 0, rows)}
+func newBatch(w *worker, rows []OutboxRow) *batch {
+	b := &batch{w: w, plans: map[string]plan{}, replays: map[string]plan{}, sendings: make([]*sending, 0, len(rows))}
 	if _, ok := w.d.pub.(BatchPublisher); ok {
 		b.messages = new(messageSlab)
 	}
+	if versioned, ok := w.d.routes.(VersionedRoutes); ok {
+		b.planAll(versioned, rows)
+	}
 	return b
+}
+
+// planTries is how often rows are planned for until the routing table stays the same
+// meanwhile. One that changes all the time has no version.
+const planTries = 3
+
+// planAll plans for rows by one version of the routing table, which they get.
+func (b *batch) planAll(routes VersionedRoutes, rows []OutboxRow) {
+	agreed := ""
+	for range planTries {
+		version := routes.Version()
+		clear(b.plans)
+		clear(b.replays)
+		for i := range rows {
+			b.plan(&rows[i])
+		}
+		if version == routes.Version() {
+			agreed = checkedVersion(version)
+			break
+		}
+	}
+	for i := range rows {
+		rows[i].version = agreed
+	}
 }
 
 // plan returns the plan of a row's type, or of its consumer if it has one.
 func (b *batch) plan(row *OutboxRow) plan {
 	if row.Consumer != "" {
-		r, known := b.w.d.routes.Consumer(row.Consumer)
-		return newPlan([]Route{r}, known)
+		p, ok := b.replays[row.Consumer]
+		if !ok {
+			r, known := b.w.d.routes.Consumer(row.Consumer)
+			p = newPlan([]Route{r}, known)
+			b.replays[row.Consumer] = p
+		}
+		return p
 	}
 	p, ok := b.plans[row.EventType]
 	if !ok {
@@ -170,7 +203,7 @@ func (b *batch) byTopic() []*topicBatch {
 }
 
 func (b *batch) sending(row *OutboxRow, p plan) *sending {
-	if s := b.w.d.inFlight.rejoin(row.Seq); s != nil {
+	if s := b.w.d.inFlight.rejoin(row); s != nil {
 		return s
 	}
 	if len(b.slab) == 0 {

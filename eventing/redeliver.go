@@ -181,7 +181,7 @@ func (c *Consumer) start(ctx context.Context, run Run, work *sync.WaitGroup) {
 func (c *Consumer) rerun(ctx context.Context, run Run) error {
 	e, err := decodeEnvelope(unwrapUndecodable(run.EventID, run.Payload), Header{ID: run.EventID, Type: run.EventType})
 	if err != nil {
-		return c.fail(ctx, run, e, permanent(ReasonEnvelopeMalformed, err), 0)
+		return c.fail(WithAttempt(ctx, run.attempt()), run, e, permanent(ReasonEnvelopeMalformed, err), 0)
 	}
 	if isSynthetic(run.EventID) {
 		e.ID = run.EventID

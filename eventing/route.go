@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/ThreeDotsLabs/watermill/message"
 )
@@ -29,6 +31,18 @@ type Routes interface {
 	Consumer(name string) (route Route, known bool)
 }
 
+// VersionedRoutes is a routing table that has a version, such as a digest of its file. The dispatcher
+// puts the version into each message ([MetadataRoutingVersion]) and, when it settles the row, into the
+// outbox; consumers keep it with deliveries in trouble. So it can be told by which table an event was
+// routed.
+type VersionedRoutes interface {
+	Routes
+	// Version has at most 64 bytes of printable text; any other counts as none. If the table is
+	// exchanged while it is in use, so must be its version, at once: the dispatcher reads the version before
+	// and after the routes of a batch, and all of them anew if it has changed.
+	Version() string
+}
+
 // PartitionTopic names the topic of one partition of an ordered consumer's
 // topic.
 func PartitionTopic(topic string, partition int) string {
@@ -43,7 +57,25 @@ const (
 	MetadataGeneration = "waybill_generation" // of a replay
 	MetadataForce      = "waybill_force"      // "true": of a forced replay; absent: of none
 	MetadataOutboxSeq  = "waybill_outbox_seq" // of the row, where the dispatcher settles by completion
+	// MetadataRoutingVersion is the version of the table that routed the message; absent: it had none.
+	MetadataRoutingVersion = "waybill_routing_version"
 )
+
+const maxVersionBytes = 64
+
+// RoutingVersion returns the version of the routing table that a message says it was routed
+// by; "" if it says none, or something that is no version.
+func RoutingVersion(m message.Metadata) string { return checkedVersion(m.Get(MetadataRoutingVersion)) }
+
+// checkedVersion returns a version, or "" if it cannot be one: it came over the broker, or
+// from a table of whatever make, and is to be stored and shown.
+func checkedVersion(v string) string {
+	unprintable := func(r rune) bool { return !unicode.IsPrint(r) }
+	if len(v) > maxVersionBytes || !utf8.ValidString(v) || strings.ContainsFunc(v, unprintable) {
+		return ""
+	}
+	return v
+}
 
 // Codec turns envelopes into messages of a broker and back.
 type Codec interface {
@@ -161,11 +193,21 @@ type outgoing struct {
 
 // message makes the message of a row.
 func (t *target) message(row *OutboxRow, settleByCompletion bool, slab *messageSlab) (*message.Message, error) {
-	m, err := marshalRow(row, t.codec, slab)
+	ours := 1 // entries of the metadata
+	if row.version != "" {
+		ours++
+	}
+	if settleByCompletion {
+		ours++
+	}
+	m, err := marshalRow(row, t.codec, slab, ours)
 	if err != nil {
 		return nil, err
 	}
 	m.Metadata[MetadataConsumers] = t.consumers
+	if row.version != "" {
+		m.Metadata[MetadataRoutingVersion] = row.version
+	}
 	if row.Generation > 0 {
 		m.Metadata[MetadataGeneration] = strconv.Itoa(row.Generation)
 	}
@@ -195,14 +237,14 @@ func (s *messageSlab) next(id string, payload []byte) *message.Message {
 	return m
 }
 
-func marshalRow(row *OutboxRow, codec Codec, slab *messageSlab) (*message.Message, error) {
+func marshalRow(row *OutboxRow, codec Codec, slab *messageSlab, ours int) (*message.Message, error) {
 	if isSynthetic(row.EventID) { // the replay of bytes that did not decode: perhaps the consumer has learnt to
 		m := message.NewMessage(row.EventID, unwrapUndecodable(row.EventID, row.Payload))
 		m.Metadata.Set("event_id", row.EventID)
 		return m, nil
 	}
 	if _, whole := codec.(EnvelopeCodec); whole {
-		if metadata, ok := scanHeader(row.Payload); ok && metadata["event_id"] == row.EventID {
+		if metadata, ok := scanHeader(row.Payload, ours); ok && metadata["event_id"] == row.EventID {
 			m := slab.next(row.EventID, row.Payload)
 			m.Metadata = metadata
 			return m, nil

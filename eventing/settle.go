@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
+	"slices"
 	"time"
 )
 
@@ -17,17 +19,42 @@ func (d *Dispatcher) settle(ctx context.Context, rows []OutboxRow) (int, error) 
 	}
 	ctx, cancel := finishing(ctx)
 	defer cancel()
-	n, err := d.store.Settle(ctx, SettleRequest{
-		Holder: d.cfg.Holder, Now: d.cfg.Now(), Rows: rows, ByCompletion: d.inFlight != nil, Delete: d.cfg.DeleteSent,
-	})
-	if err != nil {
-		return n, fmt.Errorf("settle: %w", err)
+	settled := 0
+	for alike := range byVersion(rows) {
+		n, err := d.store.Settle(ctx, SettleRequest{
+			Holder: d.cfg.Holder, Now: d.cfg.Now(), Rows: alike, ByCompletion: d.inFlight != nil, Delete: d.cfg.DeleteSent,
+			RoutingVersion: alike[0].version,
+		})
+		settled += n
+		if err != nil {
+			return settled, fmt.Errorf("settle: %w", err)
+		}
+		d.tell(alike)
 	}
-	if n < len(rows) {
+	if settled < len(rows) {
 		d.leases.doubt() // somebody else has settled them, or taken over
 	}
-	d.tell(rows)
-	return n, nil
+	return settled, nil
+}
+
+// byVersion returns the rows of each version of the routing table: all at once, unless the table
+// has just changed.
+func byVersion(rows []OutboxRow) iter.Seq[[]OutboxRow] {
+	return func(yield func([]OutboxRow) bool) {
+		for len(rows) > 0 {
+			version := rows[0].version
+			other := func(r OutboxRow) bool { return r.version != version }
+			if !slices.ContainsFunc(rows, other) {
+				yield(rows)
+				return
+			}
+			alike := slices.DeleteFunc(slices.Clone(rows), other)
+			rows = slices.DeleteFunc(slices.Clone(rows), func(r OutboxRow) bool { return !other(r) })
+			if !yield(alike) {
+				return
+			}
+		}
+	}
 }
 
 // tell tells the observer of rows that are settled.

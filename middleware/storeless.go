@@ -20,6 +20,9 @@ type StorelessConfig struct {
 	Name string
 	// Policy of the consumer. What needs a store is refused; its retentions mean nothing.
 	Policy eventing.Policy
+	// Prepare runs at each attempt before the handler, as in [eventing.ConsumerConfig], innermost of all
+	// parts. Default: none.
+	Prepare eventing.PrepareFunc
 	// Publisher and PoisonTopic: where events go that failed for good. Needed.
 	Publisher   message.Publisher
 	PoisonTopic string
@@ -59,6 +62,7 @@ type StorelessConfig struct {
 //   - [Timeout], for each attempt: further out, it would end all attempts when the first one hangs.
 //   - [Recover], around the handler: further out, a panic would skip the attempts that are left,
 //     the breaker, or the dead letter. Timeout and Recover commute; here they are one part.
+//   - Prepare, which is part of the attempt as the handler is, and shares its time.
 //
 // When the message's context ends, nothing is an attempt or a dead letter: the broker delivers again.
 // A crash at any point does the same, and begins a new budget of attempts.
@@ -139,13 +143,13 @@ func (cfg StorelessConfig) parts() ([]message.HandlerMiddleware, error) {
 	return []message.HandlerMiddleware{
 		letter, cfg.decode, limit(make(chan struct{}, policy.Concurrency)), again.middleware,
 		breaker(eventing.NewBreaker(policy.Breaker, nil, changed)), cfg.trace,
-		grace(cmp.Or(cfg.ShutdownGrace, 10*time.Second)), Timeout(policy.Timeout), Recover,
+		grace(cmp.Or(cfg.ShutdownGrace, 10*time.Second)), Timeout(policy.Timeout), Recover, cfg.begin,
 	}, nil
 }
 
 func (cfg StorelessConfig) conclusion(ctx context.Context, a attempt) eventing.Conclusion {
 	e, _ := eventing.EnvelopeFromContext(ctx)
-	c := eventing.Conclusion{Consumer: cfg.Name, Envelope: e, State: a.state, Attempts: a.counted, Err: a.err}
+	c := eventing.Conclusion{Consumer: cfg.Name, Envelope: e, State: a.state, Attempts: a.counted, RoutingVersion: historyOf(ctx).version, Err: a.err}
 	if a.err != nil {
 		c.Reason = eventing.ReasonOf(a.err)
 	}
@@ -159,7 +163,7 @@ func (cfg StorelessConfig) decode(h message.HandlerFunc) message.HandlerFunc {
 		if err != nil {
 			return nil, eventing.PermanentWithReason(eventing.ReasonEnvelopeMalformed, err)
 		}
-		ctx := context.WithValue(eventing.WithEnvelope(m.Context(), e), historyKey{}, new(history))
+		ctx := context.WithValue(eventing.WithEnvelope(m.Context(), e), historyKey{}, &history{version: eventing.RoutingVersion(m.Metadata)})
 		if parent := m.Metadata.Get("traceparent"); parent != "" {
 			ctx = eventing.WithTraceContext(ctx, parent, m.Metadata.Get("tracestate"))
 		}
@@ -170,6 +174,7 @@ func (cfg StorelessConfig) decode(h message.HandlerFunc) message.HandlerFunc {
 
 // history is what this process knows of the attempts at one message. They come one after the other.
 type history struct {
+	version  string // of the routing table that sent it
 	attempts int
 	failed   []string // traceparents
 	last     string   // that of the attempt that is under way, or was the last
@@ -216,6 +221,29 @@ func (cfg StorelessConfig) trace(h message.HandlerFunc) message.HandlerFunc {
 		end(err)
 		passOn(produced, received, w)
 		return produced, err
+	}
+}
+
+// begin puts the attempt into the context, and what is prepared for it.
+func (cfg StorelessConfig) begin(h message.HandlerFunc) message.HandlerFunc {
+	return func(m *message.Message) ([]*message.Message, error) {
+		parent := m.Context()
+		defer m.SetContext(parent)
+		before := historyOf(parent)
+		ctx := eventing.WithAttempt(parent, eventing.CurrentAttempt{Consumer: cfg.Name, Number: before.attempts + 1, RoutingVersion: before.version})
+		if cfg.Prepare != nil {
+			e, _ := eventing.EnvelopeFromContext(ctx)
+			prepared, err := cfg.Prepare(ctx, e)
+			if err == nil {
+				err = ctx.Err() // it has overrun the time without noticing
+			}
+			if err != nil {
+				return nil, err
+			}
+			ctx = eventing.WithPrepared(ctx, prepared)
+		}
+		m.SetContext(ctx)
+		return h(m)
 	}
 }
 

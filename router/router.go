@@ -65,6 +65,8 @@ type Consumer struct {
 	Topic string
 	// Codec of the topic's messages. Default: [eventing.EnvelopeCodec].
 	Codec eventing.Codec
+	// Prepare as in [eventing.ConsumerConfig]. A consumer without a store has it, too.
+	Prepare eventing.PrepareFunc
 	// OnConclude as in [eventing.ConsumerConfig].
 	OnConclude func(ctx context.Context, tx any, c eventing.Conclusion) error
 	// Actions as in [eventing.ConsumerConfig].
@@ -289,7 +291,8 @@ var quiet = map[slog.Level]slog.Level{slog.LevelInfo: slog.LevelDebug, slog.Leve
 
 func (r *Router) consumerConfig(c *consumer) eventing.ConsumerConfig {
 	cfg := eventing.ConsumerConfig{
-		Name: c.Name, Policy: c.Policy, Transactional: c.transactional, Batch: c.Batch, Codec: c.Codec, OnConclude: c.OnConclude, Actions: c.Actions,
+		Name: c.Name, Policy: c.Policy, Transactional: c.transactional, Prepare: c.Prepare, Batch: c.Batch, Codec: c.Codec,
+		OnConclude: c.OnConclude, Actions: c.Actions,
 		LeaseTTL: r.cfg.LeaseTTL, Holder: r.cfg.Holder, PollInterval: r.cfg.PollInterval,
 		Observer: r.cfg.Observer, Tracer: r.cfg.Tracer, Logger: r.cfg.Logger, Now: r.cfg.Now, Random: r.cfg.Random,
 	}

@@ -47,7 +47,7 @@ func (r *Router) consumeStoreless(c Consumer) (message.HandlerMiddleware, error)
 		return nil, fmt.Errorf("router: consumer %s reads the poison topic %s: what fails there would come back without end", c.Name, c.Topic)
 	}
 	composite, err := middleware.ConsumeStoreless(middleware.StorelessConfig{
-		Name: c.Name, Policy: c.Policy, Publisher: r.cfg.Poison.Publisher, PoisonTopic: r.cfg.Poison.Topic,
+		Name: c.Name, Policy: c.Policy, Prepare: c.Prepare, Publisher: r.cfg.Poison.Publisher, PoisonTopic: r.cfg.Poison.Topic,
 		Codec: c.Codec, Observer: r.cfg.Observer, Tracer: r.cfg.Tracer, Logger: r.cfg.Logger, Random: r.cfg.Random,
 	})
 	if err != nil {

@@ -164,7 +164,7 @@ func arriveOutOfTurn[Tx any](w *world[Tx]) {
 	w.must(c.failRun(run1, eventing.StateDead))
 	w.must(c.failRun(run2, eventing.StateDead))
 	w.replay(target("e2", c))
-	second.Generation, second.OutboxSeq = 1, 7
+	second.Generation, second.OutboxSeq, second.RoutingVersion = 1, 7, "v2"
 	c.decide("a dead delivery that is replayed out of turn is parked", second, eventing.DecidePark)
 	w.deliveries("it is parked where it is", 0, 1, 1)
 	w.discard(target("e1", c))
@@ -173,7 +173,7 @@ func arriveOutOfTurn[Tx any](w *world[Tx]) {
 	})
 	w.must(err)
 	w.equal("and runs when it is the head", runIDs(runs), list("e2"))
-	w.equal("as the replay that it is", []any{runs[0].Generation, runs[0].OutboxSeq}, []any{1, int64(7)})
+	w.equal("as the replay that it is", []any{runs[0].Generation, runs[0].OutboxSeq, runs[0].RoutingVersion}, []any{1, int64(7), "v2"})
 }
 
 func arriveStale[Tx any](w *world[Tx]) {

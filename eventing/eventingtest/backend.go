@@ -37,6 +37,9 @@ type Database[Tx any] interface {
 	// OutboxStatus returns the statuses of an event's outbox rows in the order of
 	// their sequence.
 	OutboxStatus(ctx context.Context, eventID string) ([]string, error)
+	// RoutingVersions returns the routing versions of an event's outbox rows in the order of
+	// their sequence; "" for null.
+	RoutingVersions(ctx context.Context, eventID string) ([]string, error)
 }
 
 // Effect is what a handler of the suite does: a row that says so.
@@ -77,11 +80,13 @@ func TestStore[Tx any](t *testing.T, b Backend[Tx]) {
 		{"Lease", leaseTests[Tx]()},
 		{"Share", shareTests[Tx]()},
 		{"Completion", completionTests[Tx]()},
+		{"RoutingVersion", routingVersionTests[Tx]()},
 		{"Arrive", arriveTests[Tx]()},
 		{"Conclude", concludeTests[Tx]()},
 		{"Retry", retryTests[Tx]()},
 		{"Exhausted", exhaustedTests[Tx]()},
 		{"Redeliver", redeliverTests[Tx]()},
+		{"Prepare", prepareTests[Tx]()},
 		{"Gate", gateTests[Tx]()},
 		{"Batch", batchTests[Tx]()},
 		{"StaleWorker", staleTests[Tx]()},

@@ -16,7 +16,8 @@ const benchBatch = 1000
 func BenchmarkStore[Tx any](b *testing.B, be Backend[Tx]) {
 	b.Run("Append/1 per transaction", func(b *testing.B) { benchAppend(b, be, 1) })
 	b.Run(fmt.Sprintf("Append/%d per transaction", benchBatch), func(b *testing.B) { benchAppend(b, be, benchBatch) })
-	b.Run("Dispatch", func(b *testing.B) { benchDispatch(b, be) })
+	b.Run("Dispatch", func(b *testing.B) { benchDispatch(b, be, "") })
+	b.Run("Dispatch with a routing version", func(b *testing.B) { benchDispatch(b, be, "0123456789ab") })
 	b.Run("ArriveAndSucceed", func(b *testing.B) { benchSucceed(b, be) })
 }
 
@@ -52,7 +53,7 @@ func benchAppend[Tx any](b *testing.B, be Backend[Tx], size int) {
 }
 
 // benchDispatch claims and settles batches, the publishing left out.
-func benchDispatch[Tx any](b *testing.B, be Backend[Tx]) {
+func benchDispatch[Tx any](b *testing.B, be Backend[Tx], version string) {
 	db := be.Open(b)
 	outbox := eventing.NewOutbox[Tx](db, eventing.OutboxConfig{})
 	ctx := context.Background()
@@ -74,7 +75,7 @@ func benchDispatch[Tx any](b *testing.B, be Backend[Tx]) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		n, err := db.Settle(ctx, eventing.SettleRequest{Holder: "bench", Now: now, Rows: claimed.Rows})
+		n, err := db.Settle(ctx, eventing.SettleRequest{Holder: "bench", Now: now, Rows: claimed.Rows, RoutingVersion: version})
 		if err != nil || n != benchBatch {
 			b.Fatalf("settled %d of %d: %v", n, benchBatch, err)
 		}

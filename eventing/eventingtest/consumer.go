@@ -54,6 +54,7 @@ type consumer[Tx any] struct {
 	mu          sync.Mutex
 	runs        []string // event IDs
 	envelopes   []eventing.Envelope
+	attempts    []eventing.CurrentAttempt // as the contexts of runs said
 	conclusions []eventing.Conclusion
 	failing     map[string]error
 	handle      func(ctx context.Context, e eventing.Envelope) error // instead of failing
@@ -114,6 +115,9 @@ func (c *consumer[Tx]) run(ctx context.Context, e eventing.Envelope) error {
 	c.mu.Lock()
 	c.runs = append(c.runs, e.ID)
 	c.envelopes = append(c.envelopes, e)
+	if a, ok := eventing.AttemptFromContext(ctx); ok {
+		c.attempts = append(c.attempts, a)
+	}
 	err, handle := c.failing[e.ID], c.handle
 	c.mu.Unlock()
 	effect := func(tx Tx) error { return c.w.db.Effect(ctx, tx, c.name, e.ID) }
@@ -157,6 +161,17 @@ func (c *consumer[Tx]) ran() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return list(c.runs...)
+}
+
+// tried checks which attempts the handler has made.
+func (c *consumer[Tx]) tried(guarantee string, want ...eventing.CurrentAttempt) {
+	c.w.Helper()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for i := range want {
+		want[i].Consumer = c.name
+	}
+	c.w.equal(guarantee, c.attempts, want)
 }
 
 // lastEnvelope returns what the handler got last.

@@ -47,6 +47,9 @@ func testCrashes[Tx any](t *testing.T, b Backend[Tx]) {
 		{"fallback", []eventing.FaultPoint{
 			eventing.FaultHandled, eventing.FaultConcluding, eventing.FaultFailing, eventing.FaultFailed,
 		}, crashExhausted[Tx]},
+		{"prepare", []eventing.FaultPoint{
+			eventing.FaultPrepared, eventing.FaultHandled, eventing.FaultFailing, eventing.FaultFailed, eventing.FaultClaimedDue,
+		}, crashPrepare[Tx]},
 		{"gate and replay", []eventing.FaultPoint{
 			eventing.FaultParking, eventing.FaultFailing, eventing.FaultFailed, eventing.FaultReplaying,
 			eventing.FaultHandled, eventing.FaultConcluding, eventing.FaultConcluded, eventing.FaultClaimedDue,

@@ -22,6 +22,14 @@ func (w *world[Tx]) outboxStatus(guarantee, eventID string, want ...string) {
 	w.equal(guarantee+" (outbox rows of "+eventID+")", list(got...), list(want...))
 }
 
+// routedBy checks the routing versions of an event's outbox rows.
+func (w *world[Tx]) routedBy(guarantee, eventID string, want ...string) {
+	w.Helper()
+	got, err := w.db.RoutingVersions(w.ctx, eventID)
+	w.must(err)
+	w.equal(guarantee+" (outbox rows of "+eventID+")", list(got...), list(want...))
+}
+
 func (w *world[Tx]) stats() eventing.Stats {
 	w.Helper()
 	s, err := w.db.Stats(w.ctx)

@@ -41,6 +41,7 @@ type world[Tx any] struct {
 	completion  bool // the broker dies with the process
 	outbox      *eventing.Outbox[Tx]
 	dispatching eventing.DispatcherConfig // of the dispatchers, but for what the world says itself
+	version     string                    // of the routing table; none if empty
 	dispatcher  *eventing.Dispatcher
 	deadLetters *eventing.DeadLetters
 	consumers   []*consumer[Tx]
@@ -75,7 +76,7 @@ func (w *world[Tx]) newDispatcher(holder string) *eventing.Dispatcher {
 	cfg := w.dispatching
 	cfg.Concurrency = 1 // so that all of them have one order
 	cfg.LeaseTTL, cfg.Holder, cfg.Now, cfg.Logger = leaseTTL, holder, w.clock.Now, slog.New(slog.DiscardHandler)
-	d, err := eventing.NewDispatcher(w.db, w.publisher, routes[Tx]{w}, cfg)
+	d, err := eventing.NewDispatcher(w.db, w.publisher, versioned[Tx]{routes[Tx]{w}}, cfg)
 	w.must(err)
 	return d
 }
@@ -234,6 +235,11 @@ func (r routes[Tx]) Consumer(name string) (route eventing.Route, known bool) {
 	}
 	return eventing.Route{}, false
 }
+
+// versioned is the same table with the world's version.
+type versioned[Tx any] struct{ routes[Tx] }
+
+func (r versioned[Tx]) Version() string { return r.w.version }
 
 // equal reports a broken guarantee if got is not want.
 func (w *world[Tx]) equal(guarantee string, got, want any) {

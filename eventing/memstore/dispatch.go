@@ -69,7 +69,7 @@ func (s *Store) Settle(ctx context.Context, r eventing.SettleRequest) (int, erro
 			if !ok || !tx.dispatches(r.Holder, row.Partition, r.Now) {
 				continue
 			}
-			row.status, row.settledAt = sent, r.Now
+			row.status, row.settledAt, row.version = sent, r.Now, r.RoutingVersion
 			if r.ByCompletion && tx.diedAtConsumer(row.OutboxRow) {
 				row.status = failed
 			}
@@ -148,7 +148,7 @@ func (s *Store) FailDispatch(ctx context.Context, f eventing.DispatchFailure) er
 		if !ok || !tx.dispatches(f.Holder, row.Partition, f.Now) {
 			return nil
 		}
-		row.status, row.settledAt = failed, f.Now
+		row.status, row.settledAt, row.version = failed, f.Now, f.RoutingVersion
 		tx.outbox.put(row.ID, row)
 		dl := deadLetter{
 			DeadLetter: eventing.DeadLetter{

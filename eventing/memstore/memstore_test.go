@@ -52,6 +52,15 @@ func (db database) ReplayBySQL(ctx context.Context, eventID string) (int, error)
 }
 
 func (db database) OutboxStatus(_ context.Context, eventID string) ([]string, error) {
+	return db.ofRows(eventID, func(row *outboxRow) string { return string(row.status) }), nil
+}
+
+func (db database) RoutingVersions(_ context.Context, eventID string) ([]string, error) {
+	return db.ofRows(eventID, func(row *outboxRow) string { return row.version }), nil
+}
+
+// ofRows returns something of each row of an event, in the order of their Seq.
+func (db database) ofRows(eventID string, something func(*outboxRow) string) (values []string) {
 	db.mu.RLock()
 	defer db.mu.RUnlock()
 	var rows []*outboxRow
@@ -61,9 +70,8 @@ func (db database) OutboxStatus(_ context.Context, eventID string) ([]string, er
 		}
 	}
 	slices.SortFunc(rows, func(a, b *outboxRow) int { return cmp.Compare(a.Seq, b.Seq) })
-	var statuses []string
 	for _, row := range rows {
-		statuses = append(statuses, string(row.status))
+		values = append(values, something(row))
 	}
-	return statuses, nil
+	return values
 }

@@ -103,8 +103,9 @@ type outboxRow struct {
 	eventing.OutboxRow
 	status    status
 	settledAt time.Time
-	unadopted bool // written by hand: ordering key and partition are not known yet
-	again     bool // adopted or requeued: later rows may have been dispatched before it
+	version   string // of the routing table, when it was settled
+	unadopted bool   // written by hand: ordering key and partition are not known yet
+	again     bool   // adopted or requeued: later rows may have been dispatched before it
 }
 
 type inboxRow struct {

@@ -47,12 +47,12 @@ func (s *Store) Arrive(ctx context.Context, d eventing.Delivery, lease *eventing
 // The position is assigned by the database: a later row has a higher one.
 const insertDelivery = `
 INSERT INTO event_deliveries (consumer_name, event_id, event_type, ordering_key, partition, state, attempts, prior_attempts, due_at,
-	generation, attempt_history, payload, outbox_seq, created_at, updated_at, forced)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $14, $15)
+	generation, attempt_history, payload, outbox_seq, created_at, updated_at, forced, routing_version)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $14, $15, $16)
 ON CONFLICT (consumer_name, event_id) DO NOTHING`
 
 const parkDead = `
-UPDATE event_deliveries SET state = 'parked', updated_at = $4, payload = $5, outbox_seq = $6
+UPDATE event_deliveries SET state = 'parked', updated_at = $4, payload = $5, outbox_seq = $6, routing_version = $7
 WHERE consumer_name = $1 AND event_id = $2 AND state = 'dead' AND generation = $3`
 
 func (s *Store) park(ctx context.Context, d eventing.Delivery, found eventing.State, lease *eventing.Lease, now time.Time) error {
@@ -62,10 +62,10 @@ func (s *Store) park(ctx context.Context, d eventing.Delivery, found eventing.St
 		}
 		var err error
 		if found == eventing.StateDead {
-			_, err = tx.Exec(ctx, s.sql(parkDead), d.Consumer, d.EventID, d.Generation, s.time(now), string(d.Payload), nullableInt(d.OutboxSeq))
+			_, err = tx.Exec(ctx, s.sql(parkDead), d.Consumer, d.EventID, d.Generation, s.time(now), string(d.Payload), nullableInt(d.OutboxSeq), nullable(d.RoutingVersion))
 		} else {
 			_, err = tx.Exec(ctx, s.sql(insertDelivery), d.Consumer, d.EventID, d.EventType, nullable(d.OrderingKey), d.Partition,
-				string(eventing.StateParked), 0, 0, nil, d.Generation, nil, string(d.Payload), nullableInt(d.OutboxSeq), s.time(now), nullableBool(d.Force))
+				string(eventing.StateParked), 0, 0, nil, d.Generation, nil, string(d.Payload), nullableInt(d.OutboxSeq), s.time(now), nullableBool(d.Force), nullable(d.RoutingVersion))
 		}
 		if err != nil {
 			return err

@@ -111,7 +111,7 @@ WHERE {in ints seq $1} AND status || '' = 'pending' AND ((CAST(1 AS bigint) << p
 const heldPartitions = `(SELECT CAST(COALESCE(sum(CAST(1 AS bigint) << l.partition), 0) AS bigint) FROM event_leases l
 	WHERE l.scope = '` + eventing.DispatchScope + `' AND l.holder = $2 AND l.lease_until > $3)`
 
-const settle = `UPDATE event_outbox SET status = 'sent', sent_at = $3, attempts = attempts + 1` + held
+const settle = `UPDATE event_outbox SET status = 'sent', sent_at = $3, attempts = attempts + 1, routing_version = $4` + held
 
 // failDied looks once the rows are settled, and so locked: a consumer that gives an event up
 // meanwhile is either seen here, or waits in lockRow and finds its row sent.
@@ -132,23 +132,29 @@ const deleteSettled = `DELETE FROM event_outbox` + held
 // Rows whose event has died at a consumer stay, as failed.
 const deleteCompleted = deleteSettled + ` AND ` + notDied
 
+type statement struct {
+	text string
+	args []any
+}
+
 // Settle implements [eventing.DispatchStore].
 func (s *Store) Settle(ctx context.Context, r eventing.SettleRequest) (n int, err error) {
-	statements := []string{settle}
+	seqs := s.d.Ints(seqsOf(r.Rows))
+	rows := []any{seqs, r.Holder, s.time(r.Now)}
+	statements := []statement{{settle, append(rows, nullable(r.RoutingVersion))}}
 	switch {
 	case r.Delete && r.ByCompletion:
-		statements = []string{deleteCompleted, settle}
+		statements = append([]statement{{deleteCompleted, rows}}, statements...)
 	case r.Delete:
-		statements = []string{deleteSettled}
+		statements = []statement{{deleteSettled, rows}}
 	}
-	seqs := s.d.Ints(seqsOf(r.Rows))
 	err = s.retryTx(ctx, func(tx Tx) error {
 		n = 0
 		if err := s.lockUnpublished(ctx, tx, r.Rows); err != nil {
 			return err
 		}
 		for _, q := range statements {
-			settled, err := tx.Exec(ctx, s.sql(q), seqs, r.Holder, s.time(r.Now))
+			settled, err := tx.Exec(ctx, s.sql(q.text), q.args...)
 			if err != nil {
 				return err
 			}
@@ -217,7 +223,7 @@ func (s *Store) Expedite(ctx context.Context, r eventing.SettleRequest) error {
 }
 
 const failRow = `
-UPDATE event_outbox SET status = 'failed', sent_at = $3, attempts = attempts + 1, last_error = $4` + held
+UPDATE event_outbox SET status = 'failed', sent_at = $3, attempts = attempts + 1, last_error = $4, routing_version = $5` + held
 
 // FailDispatch implements [eventing.DispatchStore].
 func (s *Store) FailDispatch(ctx context.Context, f eventing.DispatchFailure) error {
@@ -226,7 +232,7 @@ func (s *Store) FailDispatch(ctx context.Context, f eventing.DispatchFailure) er
 		if _, err := one(ctx, tx, s.sql(lockDeadLetter), []any{f.Row.EventID, f.Row.Consumer}, &locked); err != nil {
 			return err
 		}
-		marked, err := tx.Exec(ctx, s.sql(failRow), s.d.Ints([]int64{f.Row.Seq}), f.Holder, s.time(f.Now), f.Message)
+		marked, err := tx.Exec(ctx, s.sql(failRow), s.d.Ints([]int64{f.Row.Seq}), f.Holder, s.time(f.Now), f.Message, nullable(f.RoutingVersion))
 		if err != nil || marked == 0 {
 			return err
 		}

@@ -7,7 +7,8 @@ import (
 	"github.com/waybill-go/waybill/eventing"
 )
 
-const deliveryColumns = `event_id, event_type, ordering_key, partition, state, attempts, prior_attempts, generation, attempt_history, payload, coalesce(outbox_seq, 0), coalesce(forced, false)`
+const deliveryColumns = `event_id, event_type, ordering_key, partition, state, attempts, prior_attempts, generation, attempt_history, payload, coalesce(outbox_seq, 0), coalesce(forced, false),
+	coalesce(routing_version, '')`
 
 const claimDue = `
 UPDATE event_deliveries SET claim_token = $2, claim_until = $3
@@ -85,7 +86,7 @@ func scanRun(rows Rows, consumer string) (eventing.Run, error) {
 	var key text
 	var state string
 	var history jsonText[[]eventing.Attempt]
-	err := rows.Scan(&r.EventID, &r.EventType, &key, &r.Partition, &state, &r.Attempts, &r.PriorAttempts, &r.Generation, &history, &r.Payload, &r.OutboxSeq, &r.Force)
+	err := rows.Scan(&r.EventID, &r.EventType, &key, &r.Partition, &state, &r.Attempts, &r.PriorAttempts, &r.Generation, &history, &r.Payload, &r.OutboxSeq, &r.Force, &r.RoutingVersion)
 	r.OrderingKey, r.Found, r.History = string(key), eventing.State(state), history.V
 	return r, err
 }

@@ -63,12 +63,22 @@ func (d Database[Tx]) ReplayBySQL(ctx context.Context, eventID string) (int, err
 }
 
 // OutboxStatus implements [eventingtest.Database].
-func (d Database[Tx]) OutboxStatus(ctx context.Context, eventID string) (statuses []string, err error) {
-	err = d.query(ctx, `SELECT status FROM event_outbox WHERE event_id = $1 ORDER BY seq`, func(rows *sql.Rows) error {
-		statuses = append(statuses, "")
-		return rows.Scan(&statuses[len(statuses)-1])
-	}, eventID)
-	return statuses, err
+func (d Database[Tx]) OutboxStatus(ctx context.Context, eventID string) ([]string, error) {
+	return d.texts(ctx, `SELECT status FROM event_outbox WHERE event_id = $1 ORDER BY seq`, eventID)
+}
+
+// RoutingVersions implements [eventingtest.Database].
+func (d Database[Tx]) RoutingVersions(ctx context.Context, eventID string) ([]string, error) {
+	return d.texts(ctx, `SELECT coalesce(routing_version, '') FROM event_outbox WHERE event_id = $1 ORDER BY seq`, eventID)
+}
+
+// texts returns the only column of a query.
+func (d Database[Tx]) texts(ctx context.Context, query string, args ...any) (texts []string, err error) {
+	err = d.query(ctx, query, func(rows *sql.Rows) error {
+		texts = append(texts, "")
+		return rows.Scan(&texts[len(texts)-1])
+	}, args...)
+	return texts, err
 }
 
 func (d Database[Tx]) query(ctx context.Context, query string, scan func(*sql.Rows) error, args ...any) error {

@@ -64,6 +64,7 @@ CREATE TABLE event_deliveries (
     attempt_history text,
     payload         text NOT NULL,
     outbox_seq      bigint,
+    routing_version text,
     created_at      timestamptz NOT NULL DEFAULT now(),
     updated_at      timestamptz NOT NULL DEFAULT now(),
     PRIMARY KEY (consumer_name, event_id)

@@ -59,6 +59,7 @@ CREATE TABLE event_deliveries (
     attempt_history TEXT,
     payload         TEXT NOT NULL,
     outbox_seq      INTEGER,
+    routing_version TEXT,
     created_at      TEXT NOT NULL DEFAULT (strftime('%Y-%m-%dT%H:%M:%f000Z', 'now')),
     updated_at      TEXT NOT NULL DEFAULT (strftime('%Y-%m-%dT%H:%M:%f000Z', 'now')),
     UNIQUE (consumer_name, event_id)
