@@ -63,6 +63,7 @@ type grammar struct {
 	Send     sendCmd       `cmd:"" help:"Sign events and post them to a gateway."`
 	DLQ      storedDLQ     `cmd:"" name:"dlq" help:"Look after dead letters: list, group, plan, replay, close."`
 	Outbox   storedOutbox  `cmd:"" help:"Look at the outbox, or send again what a broker has lost."`
+	Routes   storedRoutes  `cmd:"" help:"Check, explain, test and compare routing files."`
 	Audit    auditCmd      `cmd:"" help:"Account for every event; name what a broker has lost."`
 	Migrate  storedMigrate `cmd:"" help:"Bring the database's schema up to date, or show it."`
 	Version  versionCmd    `cmd:"" help:"Print the version."`

@@ -99,10 +99,11 @@ func TestHelp(t *testing.T) {
 	t.Parallel()
 	leaves := []string{
 		"run", "api", "dispatch", "worker", "send", "audit", "dlq list", "dlq groups", "dlq show", "dlq review", "dlq plan", "dlq apply", "dlq replay",
-		"dlq schedule", "dlq unschedule", "dlq close", "dlq export", "outbox stats", "outbox requeue", "migrate up", "migrate status", "migrate sql", "version",
+		"dlq schedule", "dlq unschedule", "dlq close", "dlq export", "outbox stats", "outbox requeue",
+		"routes lint", "routes explain", "routes diff", "routes test", "routes schema", "migrate up", "migrate status", "migrate sql", "version",
 	}
 	e := newEnvironment(t)
-	for _, command := range append([]string{"", "dlq", "outbox", "migrate"}, leaves...) {
+	for _, command := range append([]string{"", "dlq", "outbox", "routes", "migrate"}, leaves...) {
 		text := e.ok(t, append(strings.Fields(command), "--help")...)
 		if !strings.Contains(text, "Examples:\n\n    ") || !strings.Contains(text, strings.TrimSpace("gateway "+command)) {
 			t.Errorf("gateway %s --help has no example:\n%s", command, text)

@@ -79,6 +79,10 @@ type (
 		storesSetting
 		outboxCmd
 	}
+	storedRoutes struct {
+		storesSetting
+		routesCmd
+	}
 	storedMigrate struct {
 		storesSetting
 		migrateCmd

@@ -16,6 +16,7 @@ type waybillGrammar struct {
 
 	DLQ     dlqCmd     `cmd:"" name:"dlq" help:"Look after dead letters: list, group, plan, replay, close."`
 	Outbox  outboxCmd  `cmd:"" help:"Look at the outbox, or send again what a broker has lost."`
+	Routes  routesCmd  `cmd:"" help:"Check, explain, test and compare routing files."`
 	Migrate migrateCmd `cmd:"" help:"Bring the database's schema up to date, or show it."`
 	Version versionCmd `cmd:"" help:"Print the version."`
 }
@@ -27,7 +28,8 @@ Examples:
 
     waybill --store sqlite:app.db migrate up
     waybill --store sqlite:app.db dlq list
-    STORE_URL=postgres://app@db/app waybill dlq groups`
+    STORE_URL=postgres://app@db/app waybill dlq groups
+    waybill routes lint routes.yaml`
 }
 
 // AfterApply tells the commands.

@@ -14,10 +14,10 @@ func TestWaybillHelp(t *testing.T) {
 	e := environment{programKey: "waybill"}
 	leaves := []string{
 		"dlq list", "dlq groups", "dlq show", "dlq review", "dlq plan", "dlq apply", "dlq replay", "dlq schedule", "dlq unschedule", "dlq close", "dlq export",
-		"outbox stats", "outbox requeue", "migrate up", "migrate status", "migrate sql", "version",
+		"outbox stats", "outbox requeue", "routes lint", "routes explain", "routes diff", "routes test", "routes schema", "migrate up", "migrate status", "migrate sql", "version",
 	}
 	all := e.ok(t, "--help")
-	for _, command := range append([]string{"", "dlq", "outbox", "migrate"}, leaves...) {
+	for _, command := range append([]string{"", "dlq", "outbox", "routes", "migrate"}, leaves...) {
 		text := e.ok(t, append(strings.Fields(command), "--help")...)
 		if !strings.Contains(text, "Examples:\n\n    ") || !strings.Contains(text, "waybill") {
 			t.Errorf("waybill %s --help has no example:\n%s", command, text)

@@ -1,0 +1,116 @@
+package eventlog
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/waybill-go/waybill/eventing"
+	"github.com/waybill-go/waybill/internal/sqlstore"
+)
+
+// Dialect is the kind of database that a log is in.
+type Dialect string
+
+// The dialects.
+const (
+	Postgres Dialect = "postgres" // 13 or later
+	SQLite   Dialect = "sqlite"
+)
+
+// Config configures a [Log].
+type Config struct {
+	// Dialect of the log's database. Required.
+	Dialect Dialect
+	// Retention says, category by category, how long events are kept: see [Log.Prune]. An event type
+	// belongs to one category at most; events of a type of none are kept for ever. Default: all
+	// are.
+	Retention []eventing.Retention
+	// Now is the clock that says when an event was recorded. Default: time.Now.
+	Now func() time.Time
+}
+
+// Log writes and reads the table events. It has no state but its configuration, and may be
+// used by several goroutines.
+type Log struct {
+	d          dialect
+	now        func() time.Time
+	categories []*category
+}
+
+// New returns a log. The tables come from [Migrations]. It fails on a retention that contradicts
+// itself.
+func New(cfg Config) (*Log, error) {
+	d, ok := dialects[cfg.Dialect]
+	if !ok {
+		return nil, fmt.Errorf("event log: unknown dialect %q: use eventlog.Postgres or eventlog.SQLite", cfg.Dialect)
+	}
+	categories, err := compile(cfg.Retention)
+	if err != nil {
+		return nil, fmt.Errorf("event log: retention: %w", err)
+	}
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	return &Log{d, cfg.Now, categories}, nil
+}
+
+// Handle records an event, without metadata of one's own. It is the handler of a consumer:
+//
+//	err := router.HandleTx(r, "event_log", log.Handle, router.On("*"))
+//
+// The row commits with the consumer's record that the event is processed. Errors are those of
+// [Log.Record].
+func (l *Log) Handle(ctx context.Context, tx *sql.Tx, e eventing.Event[json.RawMessage]) error {
+	return l.Record(ctx, tx, e, nil)
+}
+
+// Execer runs a statement: a [*sql.Tx], or what has one inside, such as sqlx's.
+type Execer interface {
+	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
+}
+
+// Querier runs a query: a [*sql.DB], a [*sql.Conn] or a [*sql.Tx].
+type Querier interface {
+	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+}
+
+// dialect is how the databases differ.
+type dialect struct {
+	// cast makes a parameter one of a type of Postgres.
+	cast func(parameter, to string) string
+	time func(t time.Time) any
+	// storable reports whether the database can hold a JSON document as it is.
+	storable func(doc []byte) bool
+	// indexed is how the index events_retention has a point in time.
+	indexed func(expression string) string
+	// mates is the FROM item of the events, as a, of the aggregate of another event, which keeps the planner from
+	// any index but idx_events_aggregate: an aggregate has few events, and a table many of a type, or since a time.
+	mates func(a, of string) string
+	// begin and end are what encloses deletions in their transaction.
+	begin, end string
+}
+
+var dialects = map[Dialect]dialect{
+	Postgres: {
+		cast:     func(parameter, to string) string { return "CAST(" + parameter + " AS " + to + ")" },
+		time:     func(t time.Time) any { return t.UTC().Truncate(time.Microsecond) },
+		storable: fitsJSONB,
+		indexed:  func(expression string) string { return "(" + expression + " AT TIME ZONE 'UTC')" },
+		mates: func(a, of string) string {
+			return "LATERAL (SELECT * FROM events " + a + " WHERE " + sameAggregate(a, of) + " OFFSET 0) " + a
+		},
+		begin: `SELECT set_config('waybill.prune_events', 'on', true)`,
+	},
+	SQLite: {
+		cast:     func(parameter, _ string) string { return parameter },
+		time:     func(t time.Time) any { return t.UTC().Format(sqlstore.TimeLayout) },
+		storable: func([]byte) bool { return true },
+		indexed:  func(expression string) string { return expression },
+		mates:    func(a, _ string) string { return "events " + a + " INDEXED BY idx_events_aggregate" },
+		begin:    `INSERT INTO events_prune (allowed) VALUES (1)`,
+		end:      `DELETE FROM events_prune`,
+	},
+}

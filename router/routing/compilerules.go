@@ -1,0 +1,279 @@
+package routing
+
+import (
+	"iter"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/waybill-go/waybill/router/routing/internal/condition"
+	"github.com/waybill-go/waybill/router/routing/internal/routefile"
+)
+
+// keys compiles how each event type finds the keys of the lookups that its conditions may ask for.
+// Which it does is known only then: a lookup that no condition on a type uses needs no key for it.
+func (c *compiler) keys() {
+	c.checkKeyTypes()
+	for _, t := range c.table.types {
+		t.keys = make([]key, len(c.table.lookups))
+	}
+}
+
+func (c *compiler) checkKeyTypes() {
+	for _, l := range c.table.lookups {
+		for _, k := range l.src.Keys {
+			if k.Type.Text != routefile.Any {
+				c.eventType(k.Type)
+			}
+		}
+	}
+}
+
+// reach compiles the keys of the lookups that a condition on a type needs, and of those that they need. path are the
+// lookups on the way.
+func (c *compiler) reach(t *eventType, slots []int, path []int) {
+	for _, slot := range slots {
+		l := c.table.lookups[slot-1]
+		if at := slices.Index(path, slot); at >= 0 {
+			var names []string
+			for _, s := range append(path[at:len(path):len(path)], slot) {
+				names = append(names, c.table.lookups[s-1].src.Text)
+			}
+			c.fault(l.src.Pos, "lookups need each other's values for their keys: %s", strings.Join(names, " → "))
+			return
+		}
+		k := &t.keys[slot-1]
+		if k.src != nil {
+			continue
+		}
+		if k.src = keyFor(l.src, t.src.Text); k.src == nil {
+			c.fault(l.src.Pos, "lookup %s has no key for %s, and conditions on it need one: add it under key, or \"*\"", l.src.Text, t.src.Text)
+			k.src = &routefile.Key{}
+			continue
+		}
+		k.program = c.program(t, &k.src.Expr, condition.Text)
+		k.needs = needs(k.program)
+		c.reach(t, k.needs, append(path[:len(path):len(path)], slot))
+	}
+}
+
+// keyFor returns the key for events of a type, or that for all.
+func keyFor(l *routefile.Lookup, eventType string) (found *routefile.Key) {
+	for i := range l.Keys {
+		switch l.Keys[i].Type.Text {
+		case eventType:
+			return &l.Keys[i]
+		case routefile.Any:
+			found = &l.Keys[i]
+		}
+	}
+	return found
+}
+
+// cells compiles the rules and modifiers of each cell that is ticked. Those of others are checked as far as
+// names go; lint finds them.
+func (c *compiler) cells() {
+	for i := range c.file.Cells {
+		src := &c.file.Cells[i]
+		one := c.consumer(src.Consumer)
+		if one != nil {
+			for k := range src.Rules {
+				c.params(one, src.Rules[k].With)
+			}
+		}
+		if src.Type.Text != routefile.Any {
+			if t := c.eventType(src.Type); t != nil && t.cells[src.Consumer.Text] != nil {
+				c.rules(t.cells[src.Consumer.Text], src)
+			}
+		}
+	}
+	for i := range c.file.Cells {
+		src := &c.file.Cells[i]
+		if src.Type.Text != routefile.Any {
+			continue
+		}
+		for _, e := range c.file.Events {
+			if cell := c.table.types[e.Text].cells[src.Consumer.Text]; cell != nil && cell.rules == nil {
+				c.rules(cell, src)
+			}
+		}
+	}
+	c.modifiers()
+}
+
+func (c *compiler) rules(to *cell, src *routefile.Cell) {
+	for i := range src.Rules {
+		r := rule{src: &src.Rules[i]}
+		r.when = c.program(to.typ, r.src.When, condition.Bool)
+		r.needs = needs(r.when)
+		c.reach(to.typ, r.needs, nil)
+		params := map[string]any{}
+		for _, p := range r.src.With {
+			params[p.Text] = p.Value
+		}
+		r.alone = []Action{{Name: r.src.Do.Text, Line: r.src.Pos.Line, params: params}}
+		to.rules = append(to.rules, r)
+	}
+}
+
+// params checks parameters against their declaration.
+func (c *compiler) params(one *consumer, params []routefile.Param) {
+	if one.src.Parameters == nil {
+		return
+	}
+	for _, p := range params {
+		i := slices.IndexFunc(one.src.Parameters, func(d routefile.Parameter) bool { return d.Text == p.Text })
+		if i < 0 {
+			c.fault(p.Pos, "consumer %s declares no parameter %s%s", one.src.Text, p.Text, c.suggest(p.Text, parameterNames(one)))
+			continue
+		}
+		declared := one.src.Parameters[i]
+		words, kind := wordsOf(p.Value)
+		if kind != declared.Kind {
+			c.fault(p.ValuePos, "parameter %s is declared as a %s, and this is a %s", p.Text, declared.Kind, kind)
+			continue
+		}
+		for _, w := range words {
+			if declared.Words != nil && !slices.Contains(declared.Words, w) {
+				c.fault(p.ValuePos, "parameter %s may not be %q%s; it is declared as one of %s", p.Text, w, c.suggest(w, slices.Values(declared.Words)), strings.Join(declared.Words, ", "))
+			}
+		}
+	}
+}
+
+func parameterNames(one *consumer) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for _, p := range one.src.Parameters {
+			if !yield(p.Text) {
+				return
+			}
+		}
+	}
+}
+
+// wordsOf returns the texts in a parameter's value, and its kind.
+func wordsOf(value any) ([]string, routefile.Kind) {
+	switch v := value.(type) {
+	case []string:
+		return v, routefile.List
+	case string:
+		return []string{v}, routefile.Text
+	case bool:
+		return nil, routefile.Bool
+	}
+	return nil, routefile.Number
+}
+
+// modifiers compiles each modifier for the cells that it may meet.
+func (c *compiler) modifiers() {
+	for i := range c.file.Modifiers {
+		src := &c.file.Modifiers[i]
+		for _, n := range src.Events {
+			if n.Text != routefile.Any {
+				c.eventType(n)
+			}
+		}
+		for _, n := range src.Consumers {
+			c.consumer(n)
+		}
+		for _, one := range c.table.order {
+			if inScope(src.Consumers, one.src.Text) && len(src.Consumers) > 0 {
+				c.params(one, slices.Concat(src.Add, src.Remove, src.Set))
+			}
+		}
+		for _, e := range c.file.Events {
+			if inScope(src.Events, e.Text) {
+				c.modifier(src, c.table.types[e.Text])
+			}
+		}
+	}
+}
+
+// maxPairs bounds how many rules have how many modifiers.
+const maxPairs = 1_000_000
+
+// modifier compiles a modifier for the events of a type, and adds it to each rule whose action it could change.
+func (c *compiler) modifier(src *routefile.Modifier, t *eventType) {
+	var m *modifier
+	for _, one := range c.table.order {
+		to := t.cells[one.src.Text]
+		if to == nil || !inScope(src.Consumers, one.src.Text) {
+			continue
+		}
+		for i := range to.rules {
+			r := &to.rules[i]
+			if !inScope(src.Actions, r.src.Do.Text) || !touches(src, r.action()) {
+				continue
+			}
+			if m == nil {
+				m = &modifier{src: src, when: c.program(t, src.When, condition.Bool)}
+				m.needs = needs(m.when)
+				c.reach(t, m.needs, nil)
+			}
+			if c.pairs++; c.pairs == maxPairs {
+				c.fault(src.Pos, "more than %d pairs of a rule and a modifier that could change its action: narrow the modifiers by consumers, events and actions", maxPairs)
+			}
+			if c.pairs < maxPairs {
+				r.modifiers = append(r.modifiers, m)
+				c.sameKinds(src, r.action())
+			}
+		}
+	}
+}
+
+// sameKinds complains of a modifier that would make another kind of a parameter.
+func (c *compiler) sameKinds(src *routefile.Modifier, a Action) {
+	for _, p := range src.Set {
+		if given, is := a.params[p.Text]; is {
+			_, have := wordsOf(given)
+			if _, want := wordsOf(p.Value); have != want {
+				c.fault(p.ValuePos, "modifier %s sets %s to a %s, and the rule in line %d has a %s", src.Text, p.Text, want, a.Line, have)
+			}
+		}
+	}
+}
+
+func inScope(names []routefile.Name, name string) bool {
+	return len(names) == 0 || slices.ContainsFunc(names, func(n routefile.Name) bool { return n.Text == name || n.Text == routefile.Any })
+}
+
+// touches reports whether a modifier could change an action: it has a parameter that the modifier is about.
+func touches(m *routefile.Modifier, a Action) bool {
+	has := func(p routefile.Param) bool { _, is := a.params[p.Text].([]string); return is }
+	return slices.ContainsFunc(m.Add, has) || slices.ContainsFunc(m.Remove, has) ||
+		slices.ContainsFunc(m.Set, func(p routefile.Param) bool { _, is := a.params[p.Text]; return is })
+}
+
+func (c *compiler) retention() {
+	seen := map[string]bool{}
+	for _, r := range c.file.Retention {
+		if seen[r.Category.Text] {
+			c.fault(r.Category.Pos, "category %s has two retentions", r.Category.Text)
+		}
+		seen[r.Category.Text] = true
+		for _, n := range slices.Concat(r.After, r.Unless) {
+			c.eventType(n)
+		}
+		if r.Keep.IsZero() {
+			c.fault(r.Category.Pos, "category %s is kept for no time at all: say how long, such as 7y", r.Category.Text)
+		}
+	}
+	for _, e := range c.file.Events {
+		if name := e.Category; name.Text != "" && !seen[name.Text] {
+			c.fault(name.Pos, "category %s has no retention%s: add it under retention", name.Text, c.suggest(name.Text, maps.Keys(seen)))
+		}
+	}
+}
+
+// suggest names what was probably meant, in the faults that somebody reads: it takes time.
+func (c *compiler) suggest(name string, known iter.Seq[string]) string {
+	if len(c.faults) > maxSuggested {
+		return ""
+	}
+	return suggest(name, known)
+}
+
+// suggest names what was probably meant.
+func suggest(name string, known iter.Seq[string]) string { return routefile.Suggest(name, known) }
+
+const maxSuggested = 50

@@ -1,0 +1,171 @@
+package condition
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"cel.dev/cel-go/cel"
+	"cel.dev/cel-go/common/ast"
+	"cel.dev/cel-go/common/types"
+)
+
+// Fault is what is wrong at a place of an expression.
+type Fault struct {
+	Line, Column int // from 1; columns are characters
+	Message      string
+}
+
+func (f Fault) String() string {
+	return fmt.Sprintf("line %d, column %d: %s", f.Line, f.Column, f.Message)
+}
+
+// CompileError says why an expression does not compile.
+type CompileError struct{ Faults []Fault }
+
+// Error implements error.
+func (e *CompileError) Error() string {
+	list := make([]string, len(e.Faults))
+	for i, f := range e.Faults {
+		list[i] = f.String()
+	}
+	return "the expression does not compile: " + strings.Join(list, "; ")
+}
+
+// faults says CEL's issues in plain words. The parsed expression is nil if it is not one.
+func (s *Scope) faults(issues *cel.Issues, parsed *ast.AST) error {
+	var list []Fault
+	for i, e := range issues.Errors() {
+		if i == maxFaults {
+			break
+		}
+		var at ast.Expr
+		if parsed != nil {
+			ast.PostOrderVisit(parsed.Expr(), ast.NewExprVisitor(func(x ast.Expr) {
+				if x.ID() == e.ExprID {
+					at = x
+				}
+			}))
+		}
+		column := max(0, e.Location.Column()) + 1
+		if at != nil && at.Kind() == ast.SelectKind {
+			column++ // CEL's is that of the dot
+		}
+		list = append(list, Fault{
+			Line: max(1, e.Location.Line()), Column: column,
+			Message: clip(s.plain(e.Message, at, parsed), maxMessage),
+		})
+	}
+	return &CompileError{Faults: list}
+}
+
+// plain says an issue of CEL's in plain words, where it is one that happens often.
+func (s *Scope) plain(message string, at ast.Expr, parsed *ast.AST) string {
+	message, _, _ = strings.Cut(message, "\n")
+	if strings.Contains(message, "recursion") {
+		return fmt.Sprintf("the expression is nested too deeply, or a chain of its operators is too long: %d are the most; make it several conditions", maxNesting)
+	}
+	if what, is := strings.CutPrefix(message, "Syntax error: "); is {
+		what, _, _ = strings.Cut(what, " expecting ")
+		if strings.HasPrefix(what, "token recognition error at: '= ") {
+			return `syntax error: there is no =; did you mean "=="?`
+		}
+		return "syntax error: " + strings.ReplaceAll(what, "'<EOF>'", "the end")
+	}
+	if at == nil {
+		return message
+	}
+	switch {
+	case strings.HasPrefix(message, "undefined field ") && at.Kind() == ast.SelectKind:
+		sel := at.AsSelect()
+		owner := newSight(s).of(sel.Operand(), parsed.Expr())
+		text := fmt.Sprintf("%s has no field %q", textOf(sel.Operand(), parsed), sel.FieldName())
+		if owner == nil {
+			return text
+		}
+		return text + didYouMean(sel.FieldName(), slices.Collect(maps.Keys(owner.fields)))
+	case strings.HasPrefix(message, "undeclared reference to ") && at.Kind() == ast.IdentKind:
+		names := append(slices.Collect(maps.Keys(s.slots)), "event")
+		return fmt.Sprintf("there is no variable %q", at.AsIdent()) + didYouMean(at.AsIdent(), names)
+	case strings.HasPrefix(message, "undeclared reference to ") && at.Kind() == ast.CallKind:
+		return fmt.Sprintf("there is no function %q", at.AsCall().FunctionName()) + didYouMean(at.AsCall().FunctionName(), functionNames())
+	case strings.Contains(message, "applied to '(double, int)'"), strings.Contains(message, "applied to '(int, double)'"):
+		return message + ": write a whole number with .0 to use it with a number, as in 5.0"
+	}
+	return message
+}
+
+// functionNames are those that an expression can call by name.
+func functionNames() []string {
+	base, err := baseEnv()
+	if err != nil {
+		return nil
+	}
+	names := []string{"has", "all", "exists", "exists_one", "map", "filter"}
+	for name := range base.Functions() {
+		if identifier.MatchString(name) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// didYouMean suggests the candidate that is most like a word, if one is.
+func didYouMean(word string, candidates []string) string {
+	const longest = 100
+	best, least := "", 1+max(1, len(word)/3)
+	slices.Sort(candidates)
+	for _, c := range candidates {
+		if len(word) > longest || len(c) > longest {
+			continue
+		}
+		if d := distance(strings.ToLower(word), strings.ToLower(c)); d < least {
+			best, least = c, d
+		}
+	}
+	if best == "" {
+		return ""
+	}
+	return fmt.Sprintf("; did you mean %q?", best)
+}
+
+// distance is the number of letters to insert, delete, replace or swap with their neighbours, to make b of a.
+func distance(a, b string) int {
+	before, last, row := make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)
+	for j := range last {
+		last[j] = j
+	}
+	for i := 1; i <= len(a); i++ {
+		row[0] = i
+		for j := 1; j <= len(b); j++ {
+			differ := 1
+			if a[i-1] == b[j-1] {
+				differ = 0
+			}
+			row[j] = min(last[j]+1, row[j-1]+1, last[j-1]+differ)
+			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
+				row[j] = min(row[j], before[j-2]+1)
+			}
+		}
+		before, last, row = last, row, before
+	}
+	return last[len(b)]
+}
+
+// yields checks the type of the result.
+func (c *compiler) yields(want Result) error {
+	out := c.checked.GetType(c.checked.Expr().ID())
+	wanted := types.BoolType
+	if want == Text {
+		wanted = types.StringType
+	}
+	if out.IsExactType(wanted) || out.IsExactType(types.NewNullableType(wanted)) || out.Kind() == types.DynKind {
+		return nil
+	}
+	hint := ""
+	if want == Text {
+		hint = ": make one of it with string(…)"
+	}
+	return c.faultWhole("it yields %s, and has to yield %s%s", cel.FormatCELType(out), want, hint)
+}
