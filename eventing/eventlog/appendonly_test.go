@@ -1,6 +1,7 @@
 package eventlog_test
 
 import (
+	"database/sql"
 	"strings"
 	"testing"
 
@@ -37,9 +38,40 @@ func TestAppendOnly(t *testing.T) {
 		if n := len(b.entries(t, l, eventlog.Filter{})); n != 0 {
 			t.Errorf("who says so deletes; %d entries are left", n)
 		}
-		b.record(t, l, event(aUUID, "case_created", noon))
-		if _, err := b.db.ExecContext(ctx, `DELETE FROM events`); err == nil {
-			t.Error("leave to delete ends with its transaction")
+		b.record(t, l, event(aUUID, "case_created", noon), event("old", "synced", noon.AddDate(-1, 0, 0)))
+		refuses := func(when string) {
+			t.Helper()
+			if _, err := b.db.ExecContext(ctx, `DELETE FROM events`); err == nil {
+				t.Errorf("%s, leave to delete has ended with its transaction", when)
+			}
+		}
+		b.db.SetMaxOpenConns(1)
+		refuses("by hand")
+		if n := b.prune(t, b.log(t, framework()...), noon, 10); n != 1 {
+			t.Errorf("removed %d events", n)
+		}
+		refuses("after the pruner")
+	})
+}
+
+// Leave to delete is none to change.
+func TestNoUpdateByLeave(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(t *testing.T, b base) {
+		b.record(t, b.log(t), event(aUUID, "case_created", noon))
+		leave := `SET LOCAL waybill.prune_events = 'on'`
+		if b.dialect == eventlog.SQLite {
+			leave = `INSERT INTO events_prune VALUES (1)`
+		}
+		err := b.inTx(func(tx *sql.Tx) error {
+			if _, err := tx.ExecContext(ctx, leave); err != nil {
+				t.Error(err)
+			}
+			_, err := tx.ExecContext(ctx, `UPDATE events SET status = 'pending'`)
+			return err
+		})
+		if err == nil || !strings.Contains(err.Error(), "append-only") {
+			t.Errorf("got %v", err)
 		}
 	})
 }

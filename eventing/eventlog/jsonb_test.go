@@ -1,11 +1,13 @@
 package eventlog_test
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"slices"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"pgregory.net/rapid"
 
@@ -40,6 +42,22 @@ func TestFitsJSONB(t *testing.T) {
 			}
 		}
 	}
+}
+
+// Whatever it says, it says so of every document, and the same of one without white space.
+func FuzzFitsJSONB(f *testing.F) {
+	for _, doc := range append(append([]string{}, hostile...), harmless...) {
+		f.Add([]byte(doc))
+	}
+	f.Fuzz(func(t *testing.T, doc []byte) {
+		var compact bytes.Buffer
+		if !utf8.Valid(doc) || json.Compact(&compact, doc) != nil || len(doc) > eventing.MaxEnvelopeBytes {
+			return
+		}
+		if a, b := eventlog.FitsJSONB(doc), eventlog.FitsJSONB(compact.Bytes()); a != b {
+			t.Errorf("%s fits: %v; compacted: %v", doc, a, b)
+		}
+	})
 }
 
 // What fits, Postgres takes, and gives it back in a bounded size.

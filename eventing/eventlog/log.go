@@ -16,7 +16,7 @@ type Dialect string
 
 // The dialects.
 const (
-	Postgres Dialect = "postgres" // 13 or later
+	Postgres Dialect = "postgres" // 13 or later, a database in UTF-8
 	SQLite   Dialect = "sqlite"
 )
 

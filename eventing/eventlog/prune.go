@@ -9,20 +9,21 @@ import (
 	"time"
 )
 
-// Prune deletes what has been kept long enough at a point in time: at most limit events, in
-// short transactions. If it has deleted that many, there may be more. It may be interrupted at any
-// point, and called by several processes; what is left goes the next time.
+// Prune deletes what has been kept long enough at a point in time: at most limit events, in short
+// transactions. If it has deleted that many, there may be more. It may be interrupted at any point,
+// and called by several processes; what is left goes the next time.
 //
-// An event of a category goes when its time, and Keep, have passed. Years are counted by the calendar,
-// in UTC.
+// An event of a category goes when Keep has passed since its time, also one that was recorded late.
+// Years are those of the calendar, in UTC.
 //
-// With After, an event goes when Keep has passed since its aggregate's life ended, however old it is itself: that is at the time of
-// the last event of its aggregate that is one of After, unless one of Unless is later, or of the same
-// time. Nothing of an aggregate goes while it lives, and the event that says that it does not goes
-// last: neither a crash nor a small limit makes a dead aggregate look alive, or one that
-// lives dead. For this, such an event outlasts the events that depend on it also where it is
-// of another category, and its own would have it go. What is recorded of an aggregate of which
-// nothing is left is kept: as far as the log knows, that aggregate lives.
+// With After, an event goes when Keep has passed since the life of its aggregate ended, however old
+// it is itself. A life ends with the last event of the aggregate that is one of After, unless one of
+// Unless is later, or of the same time. While an aggregate lives, nothing of it goes.
+//
+// The event that says that an aggregate lives or does not goes last: neither a crash nor a small
+// limit makes a dead aggregate look alive, or one that lives dead. Where it is of another category
+// than the events that depend on it, it outlasts these, whatever its own Keep. What is recorded of an
+// aggregate of which nothing is left is kept: as far as the log knows, that aggregate lives.
 func (l *Log) Prune(ctx context.Context, db *sql.DB, now time.Time, limit int) (removed int, err error) {
 	if limit < 1 {
 		return 0, fmt.Errorf("event log: prune: the limit is %d: it must be positive", limit)
@@ -155,7 +156,8 @@ func (l *Log) endsOfLives(c *category, eventType string, before time.Time, limit
 	s.write("SELECT e.id FROM events e WHERE ")
 	s.old(eventType, before)
 	s.isLast("e", c)
-	s.write(" AND (SELECT o.id FROM ", s.d.mates("o", "e"), " WHERE ", sameAggregate("o", "e"), " AND o.id <> e.id AND o.event_type IN ", s.list(c.Types), " LIMIT 1) IS NULL")
+	s.write(" AND (SELECT o.id FROM ", s.d.mates("o", "e"), " WHERE ", sameAggregate("o", "e"), " AND o.id <> e.id AND o.event_type IN ",
+		s.list(c.Types), " LIMIT 1) IS NULL")
 	s.notNeeded("e", c)
 	s.inTime(limit)
 	return s
@@ -179,8 +181,8 @@ func sameAggregate(a, b string) string {
 
 // isLast writes the condition that no later event than row ends or begins again the aggregate's life in a category.
 func (s *statement) isLast(row string, c *category) {
-	s.write(" AND (SELECT m.id FROM ", s.d.mates("m", row), " WHERE ", sameAggregate("m", row), " AND m.event_type IN ", s.list(slices.Concat(c.After, c.Unless)),
-		" AND ", s.place("m", c), " > ", s.place(row, c), " LIMIT 1) IS NULL")
+	s.write(" AND (SELECT m.id FROM ", s.d.mates("m", row), " WHERE ", sameAggregate("m", row), " AND m.event_type IN ",
+		s.list(slices.Concat(c.After, c.Unless)), " AND ", s.place("m", c), " > ", s.place(row, c), " LIMIT 1) IS NULL")
 }
 
 // place is where an event is among those that end or begin a life. At the same time, beginning comes
@@ -193,19 +195,13 @@ func (s *statement) place(row string, c *category) string {
 	return "(" + row + ".created_at, " + begins + ", " + row + ".event_id)"
 }
 
-// notNeeded writes the condition that no events of other categories depend on row, as the one
-// that says whether their aggregate lives. One that began a life is also needed while there is one that would say otherwise.
+// notNeeded writes the condition that row is not the event that says whether its aggregate lives in another category,
+// while there are events there that depend on that; or an older one that would end its life in its stead, and earlier.
 func (s *statement) notNeeded(row string, of *category) {
 	for _, c := range of.dependents {
 		s.write(" AND NOT (", row, ".event_type IN ", s.list(slices.Concat(c.After, c.Unless)))
 		s.isLast(row, c)
-		s.write(" AND (SELECT o.id FROM ", s.d.mates("o", row), " WHERE ", sameAggregate("o", row), " AND o.id <> ", row, ".id AND (1 = 0")
-		if len(c.Types) > 0 {
-			s.write(" OR o.event_type IN ", s.list(c.Types))
-		}
-		if len(c.Unless) > 0 {
-			s.write(" OR ", row, ".event_type IN ", s.list(c.Unless), " AND o.event_type IN ", s.list(c.After))
-		}
-		s.write(") LIMIT 1) IS NOT NULL)")
+		s.write(" AND (SELECT o.id FROM ", s.d.mates("o", row), " WHERE ", sameAggregate("o", row), " AND o.id <> ", row, ".id AND o.event_type IN ",
+			s.list(distinct(slices.Concat(c.Types, c.After))), " LIMIT 1) IS NOT NULL)")
 	}
 }

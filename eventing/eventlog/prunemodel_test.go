@@ -100,7 +100,7 @@ func (h *history) excused(e eventing.Envelope) bool {
 			continue
 		}
 		for _, other := range h.events {
-			depends := slices.Contains(r.Types, other.Type) || slices.Contains(r.Unless, e.Type) && slices.Contains(r.After, other.Type)
+			depends := slices.Contains(r.Types, other.Type) || slices.Contains(r.After, other.Type)
 			if other.ID != e.ID && other.AggregateID == e.AggregateID && there(other) && depends {
 				return true
 			}
