@@ -37,6 +37,10 @@ run: ## Run the gateway (API, dispatcher and worker in one process)
 demo-telemetry: ## Run the telemetry example on SQLite, in a temporary folder
 	@dir=$$(mktemp -d); trap 'rm -rf "$$dir"' EXIT; go run ./examples/telemetry -store "$$dir/telemetry.db"
 
+.PHONY: demo-casework
+demo-casework: ## Run the casework example on SQLite, in a temporary folder (a minute)
+	@dir=$$(mktemp -d); trap 'rm -rf "$$dir"' EXIT; go run ./examples/casework -store "$$dir/casework.db"
+
 .PHONY: test
 test: ## Run all tests, with the race detector and real servers
 	@for module in $(MODULES); do \

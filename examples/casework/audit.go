@@ -49,18 +49,27 @@ var checks = []struct{ what, query string }{
 
 // audit reads the whole database.
 func (s *system) audit(ctx context.Context) (findings, error) {
-	f := findings{}
-	for _, check := range checks {
-		ids, err := texts(ctx, s.db.read, check.query)
-		if err != nil {
-			return nil, fmt.Errorf("audit: %s: %w", check.what, err)
-		}
-		f.add(check.what, ids...)
+	f, err := auditTables(ctx, s.db.read)
+	if err == nil {
+		err = s.auditDeliveries(ctx, f)
 	}
-	if err := errors.Join(s.auditDeliveries(ctx, f), s.auditTransitions(ctx, f)); err != nil {
+	if err != nil {
 		return nil, fmt.Errorf("audit: %w", err)
 	}
 	return f, nil
+}
+
+// auditTables compares the tables with each other.
+func auditTables(ctx context.Context, db querier) (findings, error) {
+	f := findings{}
+	for _, check := range checks {
+		ids, err := texts(ctx, db, check.query)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", check.what, err)
+		}
+		f.add(check.what, ids...)
+	}
+	return f, auditTransitions(ctx, db, f)
 }
 
 // auditDeliveries accounts for each event at each consumer that the routing table sends it to: processed, or given up by somebody.

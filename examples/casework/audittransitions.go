@@ -13,7 +13,7 @@ type made struct {
 	seq                               int64 // of the event that it follows from
 }
 
-// change is what a case_status_changed says.
+// announced is what a case_status_changed says.
 type announced struct {
 	caseID, from, to, eventID string
 }
@@ -21,14 +21,14 @@ type announced struct {
 // auditTransitions checks the transitions of each case: they begin at the beginning, each begins where the one before has ended, the
 // last is where the case stands; they are in the order of the events that they follow from; and they are what was decided and
 // announced, each once.
-func (s *system) auditTransitions(ctx context.Context, f findings) error {
-	stands, err := s.standings(ctx)
+func auditTransitions(ctx context.Context, db querier, f findings) error {
+	stands, err := standings(ctx, db)
 	if err != nil {
 		return err
 	}
 	byCase := map[string][]made{}
 	count := map[announced]int{}
-	if err := s.eachTransition(ctx, func(t made) {
+	if err := eachTransition(ctx, db, func(t made) {
 		byCase[t.caseID] = append(byCase[t.caseID], t)
 		count[announced{t.caseID, t.from, t.to, t.eventID}]++
 		if !legal(t.from, t.to) {
@@ -52,12 +52,12 @@ func (s *system) auditTransitions(ctx context.Context, f findings) error {
 			f.add(broken, caseID)
 		}
 	}
-	return s.auditAnnouncements(ctx, f, byCase, count)
+	return auditAnnouncements(ctx, db, f, byCase, count)
 }
 
-func (s *system) standings(ctx context.Context) (map[string]string, error) {
+func standings(ctx context.Context, db querier) (map[string]string, error) {
 	stands := map[string]string{}
-	err := each(ctx, s.db.read, `SELECT case_id, status FROM cases`, nil, func(scan func(...any) error) error {
+	err := each(ctx, db, `SELECT case_id, status FROM cases`, nil, func(scan func(...any) error) error {
 		var id, status string
 		err := scan(&id, &status)
 		stands[id] = status
@@ -67,8 +67,8 @@ func (s *system) standings(ctx context.Context) (map[string]string, error) {
 }
 
 // eachTransition calls fn with all transitions, those of a case in their order.
-func (s *system) eachTransition(ctx context.Context, fn func(made)) error {
-	return each(ctx, s.db.read, `SELECT t.case_id, t.previous_status, t.new_status, t.made_by, t.event_id, coalesce(o.seq, 0)
+func eachTransition(ctx context.Context, db querier, fn func(made)) error {
+	return each(ctx, db, `SELECT t.case_id, t.previous_status, t.new_status, t.made_by, t.event_id, coalesce(o.seq, 0)
 		FROM case_transitions t LEFT JOIN (SELECT event_id, min(seq) AS seq FROM event_outbox GROUP BY event_id) o ON o.event_id = t.event_id
 		ORDER BY t.case_id, t.position`, nil, func(scan func(...any) error) error {
 		var t made
@@ -80,8 +80,8 @@ func (s *system) eachTransition(ctx context.Context, fn func(made)) error {
 
 // auditAnnouncements compares the transitions with the events about them: a person's is the event's own, and follows from it; the
 // engine's is announced by an event that it causes.
-func (s *system) auditAnnouncements(ctx context.Context, f findings, byCase map[string][]made, count map[announced]int) error {
-	discarded, err := texts(ctx, s.db.read, `SELECT event_id FROM dead_letter_consumers WHERE consumer_name = $1 AND resolution = 'discarded'`, workflowEngine)
+func auditAnnouncements(ctx context.Context, db querier, f findings, byCase map[string][]made, count map[announced]int) error {
+	discarded, err := texts(ctx, db, `SELECT event_id FROM dead_letter_consumers WHERE consumer_name = $1 AND resolution = 'discarded'`, workflowEngine)
 	if err != nil {
 		return err
 	}
@@ -91,7 +91,7 @@ func (s *system) auditAnnouncements(ctx context.Context, f findings, byCase map[
 	}
 	told := map[announced]int{}
 	seen := map[string]bool{}
-	err = each(ctx, s.db.read, `SELECT payload FROM event_outbox WHERE event_type = 'case_status_changed'`, nil, func(scan func(...any) error) error {
+	err = each(ctx, db, `SELECT payload FROM event_outbox WHERE event_type = 'case_status_changed'`, nil, func(scan func(...any) error) error {
 		var payload string
 		if err := scan(&payload); err != nil {
 			return err

@@ -36,14 +36,18 @@ func onEachStore(t *testing.T, test func(t *testing.T, address string)) {
 func TestRun(t *testing.T) {
 	t.Parallel()
 	onEachStore(t, func(t *testing.T, address string) {
-		for _, cases := range []string{"16", "1"} {
+		runs := []string{"16"}
+		if t.Name() == "TestRun/sqlite" {
+			runs = append(runs, "1")
+		}
+		for _, cases := range runs {
 			var out, errs bytes.Buffer
 			if code := run(t.Context(), []string{"-store", address, "-cases", cases}, &out, &errs); code != 0 || errs.Len() > 0 {
 				t.Fatalf("exit code %d: %s\n%s", code, &errs, &out)
 			}
 			parts := []string{cases + " cases, seed 1", "workflow_engine", "nothing is under way.\n"}
 			if cases != "1" {
-				parts = append(parts, "held, cleared and granted", "0 → 50 MEDIUM", "50 → 78 HIGH", "on_hold → intake", "The operator looks after the 2 frozen cases",
+				parts = append(parts, "held, cleared and granted", "→ 78 HIGH", "on_hold → intake", "The operator looks after the 2 frozen cases",
 					`cannot be taken from "under_review" to "approved"`, "waybill dlq replay ", "waybill dlq close ", "2 cases are frozen, and 6 of their later events wait; 2 alerts")
 			}
 			for _, part := range parts {
@@ -56,8 +60,26 @@ func TestRun(t *testing.T) {
 	})
 }
 
-// checkRun checks that all types of events have come, that each planned failure has had its effect, and that all that has to be done
-// about each is done.
+// paths are the ways that the cases of each story go in the end.
+var paths = map[string]string{
+	"granted":                                "intake validation eligibility_check under_review approved payment_pending payment_processed closed",
+	"ineligible":                             "intake validation eligibility_check rejected closed",
+	"document rejected, and replaced":        "intake validation eligibility_check under_review approved payment_pending payment_processed closed",
+	"granted against the rules":              "intake validation eligibility_check rejected under_review approved payment_pending payment_processed closed",
+	"evaluated twice":                        "intake validation eligibility_check under_review approved payment_pending payment_processed closed",
+	"payment failed at first":                "intake validation eligibility_check under_review approved payment_pending payment_processed closed",
+	"payment given up, then made by hand":    "intake validation eligibility_check under_review approved payment_pending payment_processed closed",
+	"reopened":                               "intake validation eligibility_check rejected closed under_review approved payment_pending payment_processed closed",
+	"document expired":                       "intake validation eligibility_check under_review approved payment_pending payment_processed closed",
+	"rejected by the handler":                "intake validation eligibility_check under_review rejected closed",
+	"held, cleared and granted":              "intake on_hold intake validation eligibility_check under_review approved payment_pending payment_processed closed",
+	"held, and rejected as fraud":            "intake on_hold rejected closed",
+	"held, and approved by an administrator": "intake on_hold approved payment_pending payment_processed closed",
+	"damaged by hand":                        "intake validation eligibility_check under_review approved payment_pending payment_processed closed",
+	"decided twice":                          "intake validation eligibility_check under_review approved payment_pending payment_processed closed",
+}
+
+// checkRun checks that each case has gone its way, that all types of events have come, and that each planned failure has had its effect.
 func checkRun(t *testing.T, address string) {
 	t.Helper()
 	db := open(t, address)
@@ -66,6 +88,16 @@ func checkRun(t *testing.T, address string) {
 		t.Fatal(err)
 	}
 	w := world{T: t, system: s}
+	told := map[string]bool{}
+	for _, l := range newPlan(1, 16, firstDay).lives {
+		told[l.story] = true
+		if got := w.path(l); got != paths[l.story] {
+			t.Errorf("%s: case %s went by way of\n%s, want\n%s", l.story, l.reference, got, paths[l.story])
+		}
+	}
+	if len(told) != len(stories) || len(paths) != len(stories) {
+		t.Errorf("%d stories were told, want %d", len(told), len(stories))
+	}
 	logged := map[string]bool{}
 	for _, eventType := range w.texts(`SELECT DISTINCT event_type FROM events`) {
 		logged[eventType] = true
@@ -91,7 +123,7 @@ func checkRun(t *testing.T, address string) {
 		"critical event":                         `SELECT count(*) FROM event_outbox WHERE lane IN ('critical', 'expedited')`,
 		"event with the hash of an IP":           `SELECT count(*) FROM events WHERE CAST(metadata AS text) LIKE '%ip_hash%'`,
 		"event with a trace":                     `SELECT count(*) FROM events WHERE CAST(metadata AS text) LIKE '%trace_id%'`,
-		"case of before there were more offices": `SELECT count(*) FROM events WHERE event_type = 'case_created' AND CAST(metadata AS text) NOT LIKE '%"schema_version":%2%'`,
+		"case of before there were more offices": `SELECT count(*) FROM events WHERE event_type = 'case_created' AND CAST(payload AS text) NOT LIKE '%intake_office_id%'`,
 	} {
 		if w.count(query) == 0 {
 			t.Errorf("there is no %s", what)

@@ -127,7 +127,7 @@ func TestSentTwice(t *testing.T) {
 func TestReports(t *testing.T) {
 	t.Parallel()
 	w := start(t, t.TempDir()+"/casework.db")
-	for range 40 {
+	for range 60 {
 		w.do(w.newLife(), apply)
 	}
 	w.settle()

@@ -100,13 +100,16 @@ var schema = []string{
 	)`,
 }
 
+// createTables creates what is missing, each in a transaction of its own: PostgreSQL locks a table to see whether it has an index, and
+// whoever locks one after the other meets those who write to them in another order.
 func createTables(ctx context.Context, s eventStore) error {
-	return s.InTx(ctx, func(tx *sql.Tx) error {
-		for _, statement := range schema {
-			if _, err := tx.ExecContext(ctx, statement); err != nil {
-				return fmt.Errorf("create the tables: %w", err)
-			}
+	for _, statement := range schema {
+		if err := s.InTx(ctx, func(tx *sql.Tx) error {
+			_, err := tx.ExecContext(ctx, statement)
+			return err
+		}); err != nil {
+			return fmt.Errorf("create the tables: %w", err)
 		}
-		return nil
-	})
+	}
+	return nil
 }

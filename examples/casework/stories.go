@@ -58,11 +58,6 @@ var stories = []story{
 	}, false},
 }
 
-const (
-	damagedStory = "damaged by hand"
-	doubleStory  = "decided twice"
-)
-
 // script puts the acts of a life into a plan, day by day. What follows from an act by the engines has happened by the
 // next day.
 type script struct {

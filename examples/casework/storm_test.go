@@ -20,9 +20,11 @@ const (
 	killWithin = 400 * time.Millisecond
 	// actEvery is the time between two acts of the people.
 	actEvery = 10 * time.Millisecond
+	// enough events are waiting then: the people are not to be too far ahead of the engines.
+	enough = 60
 	// repeatEvery is the time between two lots of events that are sent again.
 	repeatEvery = 150 * time.Millisecond
-	repeatLot   = 20
+	repeatLot   = 10
 )
 
 // storm plays cases on a database that two processes work on, of which one is killed again and again, and
@@ -37,7 +39,8 @@ type storm struct {
 	cases            []*life
 	doubts           int // decisions that cannot be right
 	acts, repeated   int
-	working          []int // transitions there were at each kill
+	kills            int
+	transitions      int // at the last kill
 }
 
 func newStorm(t *testing.T, address, program string) *storm {
@@ -67,12 +70,13 @@ func (s *storm) rage(kills int) {
 	for i := range kills {
 		within := killWithin
 		if s.program != healthy {
-			within = linger / 2
+			within = 2 * linger
 		}
 		victim := workers[i%2]
 		victim.Await(victim.atWork, patient)
 		victim.Kill(time.Duration(s.random.Int64N(int64(within))))
-		s.working = append(s.working, s.world.count(`SELECT count(*) FROM case_transitions`))
+		s.kills++
+		s.transitions = s.world.count(`SELECT count(*) FROM case_transitions`)
 		workers[i%2] = s.process()
 	}
 	stop()
@@ -82,39 +86,40 @@ func (s *storm) rage(kills int) {
 	}
 }
 
-// people work on several cases at a time, and wait for nobody: that the events of each case are handled in
-// order is up to the engine.
+// people work on several cases at a time, and wait for no answer: that the events of each case are handled in
+// order is up to the engine. In the end, each case comes to its end.
 func (s *storm) people(ctx context.Context) {
-	var waiting [][]planned
+	lasting := context.WithoutCancel(ctx)
+	var open [][]planned
 	tick := time.NewTicker(actEvery)
 	defer tick.Stop()
-	for ctx.Err() == nil {
-		for len(waiting) < 8 {
-			waiting = append(waiting, s.newCase())
-		}
-		i := (s.acts * 5) % len(waiting)
-		next := waiting[i][0]
-		if err := s.world.act(context.WithoutCancel(ctx), next.life, next.act); err != nil {
+	for {
+		switch waiting, err := count(lasting, s.world.db.read, `SELECT count(*) FROM event_outbox WHERE status = 'pending'`); {
+		case err != nil:
 			s.Error(err)
 			return
-		}
-		s.acts++
-		if waiting[i] = waiting[i][1:]; len(waiting[i]) == 0 {
-			waiting = slices.Delete(waiting, i, i+1)
-		}
-		select {
-		case <-ctx.Done():
-		case <-tick.C:
-		}
-	}
-	for _, rest := range waiting { // each case comes to its end
-		for _, next := range rest {
-			if err := s.world.act(context.WithoutCancel(ctx), next.life, next.act); err != nil {
+		case ctx.Err() != nil && len(open) == 0:
+			return
+		case ctx.Err() != nil || waiting < enough:
+			if len(open) < casesAtATime && ctx.Err() == nil {
+				open = append(open, s.newCase())
+			}
+			i := s.acts * 5 % len(open)
+			next := open[i][0]
+			if err := s.world.act(lasting, next.life, next.act); err != nil {
 				s.Error(err)
+				return
+			}
+			s.acts++
+			if open[i] = open[i][1:]; len(open[i]) == 0 {
+				open = slices.Delete(open, i, i+1)
 			}
 		}
+		<-tick.C
 	}
 }
+
+const casesAtATime = 6
 
 // newCase returns the acts of a case that is granted, at last. At one in ten, two officers decide.
 func (s *storm) newCase() (acts []planned) {

@@ -21,6 +21,7 @@ var routesFile []byte
 
 // config is what differs between the demonstration and the tests.
 type config struct {
+	routes   []byte           // default: routes.yaml
 	now      func() time.Time // default: time.Now
 	switches *switches        // default: all is well
 	leaseTTL time.Duration    // default: that of the library
@@ -55,7 +56,10 @@ func newSystem(db *database, cfg config) (*system, error) {
 	if cfg.switches == nil {
 		cfg.switches = new(switches)
 	}
-	table, err := routing.Parse("routes.yaml", routesFile, nil)
+	if cfg.routes == nil {
+		cfg.routes = routesFile
+	}
+	table, err := routing.Parse("routes.yaml", cfg.routes, nil)
 	if err != nil {
 		return nil, err
 	}

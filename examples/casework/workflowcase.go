@@ -58,11 +58,11 @@ func (w *workflow) move(ctx context.Context, tx *sql.Tx, c *workflowCase, to, re
 		return impossible("case %s is at %q: a %s cannot take it to %q", c.reference, from, by.Role, to)
 	}
 	c.status = to
-	switch {
-	case from == stateOnHold:
+	switch from {
+	case stateOnHold:
 		c.heldFrom, c.releaseBy = "", ""
-	case from == stateClosed:
-		c.paid = false
+	case stateClosed:
+		c.paid = false // there is another payment to come
 	}
 	if err := c.save(ctx, tx); err != nil {
 		return err

@@ -16,6 +16,7 @@ import (
 // compiler makes a table of a file, and collects what is wrong.
 type compiler struct {
 	file  *routefile.File
+	most  bounds
 	table *Table
 
 	faults []fault
@@ -23,7 +24,7 @@ type compiler struct {
 	scopes map[string]*condition.Scope // by event type
 	// programs are shared by the cells of an event type: by type, wanted result and text.
 	programs map[programKey]*condition.Program
-	pairs    int // of rules with modifiers
+	rulesMet int // in all cells
 }
 
 // fault is something wrong at a place, for these event types.
@@ -32,15 +33,25 @@ type fault struct {
 	about []string
 }
 
+// bounds are of what a file may multiply to, by "*" or by modifiers.
+type bounds struct {
+	programs int // conditions, for each event type that they are for
+	cells    int // that "*" ticks in the matrix
+	rules    int // in all cells
+	visited  int // pairs of a cell and "*", or of a rule and a modifier
+}
+
+var usual = bounds{programs: 50_000, cells: 1_000_000, rules: 1_000_000, visited: 2_000_000}
+
 type programKey struct {
 	eventType string
 	want      condition.Result
 	text      string
 }
 
-func compile(file *routefile.File) (*Table, error) {
+func compile(file *routefile.File, most bounds) (*Table, error) {
 	c := &compiler{
-		file: file, found: map[routefile.Fault]int{}, scopes: map[string]*condition.Scope{}, programs: map[programKey]*condition.Program{},
+		file: file, most: most, found: map[routefile.Fault]int{}, scopes: map[string]*condition.Scope{}, programs: map[programKey]*condition.Program{},
 		table: &Table{file: file, consumers: map[string]*consumer{}, types: map[string]*eventType{}},
 	}
 	for _, step := range []func(){c.consumers, c.lookups, c.types, c.matrix, c.keys, c.cells, c.retention} {
@@ -94,7 +105,7 @@ func (c *compiler) consumers() {
 		if err := src.Policy.Validate(); err != nil {
 			c.fault(src.Pos, "consumer %s: %v", src.Text, err)
 		}
-		one := &consumer{src: src, route: eventing.Route{Consumer: src.Text, Topic: cmp.Or(src.Topic, src.Text), Ordered: src.Policy.Ordered}}
+		one := &consumer{src: src, place: i, route: eventing.Route{Consumer: src.Text, Topic: cmp.Or(src.Topic, src.Text), Ordered: src.Policy.Ordered}}
 		c.table.consumers[src.Text] = one
 		c.table.order = append(c.table.order, one)
 	}
@@ -206,10 +217,14 @@ func (c *compiler) program(t *eventType, e *routefile.Expr, want condition.Resul
 		return nil
 	}
 	key := programKey{t.src.Text, want, e.Text}
-	if p, known := c.programs[key]; known {
+	if p, known := c.programs[key]; known && (p != nil || len(c.faults) > maxSuggested) {
 		return p
 	}
-	p := c.expression(scope, *e, want, t.src.Text)
+	if len(c.programs) == c.most.programs {
+		c.faultAbout(t.src.Text, e.Pos, "more than %d conditions, those of \"*\" counted for each event type: say which types they are for", c.most.programs)
+		return nil
+	}
+	p := c.expression(scope, *e, want, t.src.Text) // a faulty one again, for its other places
 	c.programs[key] = p
 	return p
 }
@@ -241,6 +256,7 @@ func (c *compiler) consumer(n routefile.Name) *consumer {
 
 // matrix ticks the cells.
 func (c *compiler) matrix() {
+	ticked := 0 // by "*"; the others have a word each
 	for _, row := range c.file.Matrix {
 		if row.Type.Text == routefile.Any {
 			continue
@@ -258,6 +274,10 @@ func (c *compiler) matrix() {
 		}
 		for _, n := range row.Consumers {
 			one := c.consumer(n)
+			if ticked += len(c.table.types); ticked > c.most.cells {
+				c.fault(n.Pos, "the matrix has more than %d cells", c.most.cells)
+				return
+			}
 			for _, t := range c.table.types {
 				if one != nil && t.cells[n.Text] == nil {
 					t.cells[n.Text] = &cell{typ: t, consumer: one, ticked: n.Pos, any: true}
@@ -266,10 +286,9 @@ func (c *compiler) matrix() {
 		}
 	}
 	for _, t := range c.table.types {
-		for _, one := range c.table.order {
-			if t.cells[one.src.Text] != nil {
-				t.routes = append(t.routes, one.route)
-			}
+		t.ticked = slices.SortedFunc(maps.Values(t.cells), func(a, b *cell) int { return cmp.Compare(a.consumer.place, b.consumer.place) })
+		for _, cell := range t.ticked {
+			t.routes = append(t.routes, cell.consumer.route)
 		}
 	}
 }

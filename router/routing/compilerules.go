@@ -78,7 +78,7 @@ func (c *compiler) cells() {
 		one := c.consumer(src.Consumer)
 		if one != nil {
 			for k := range src.Rules {
-				c.params(one, src.Rules[k].With)
+				c.params(one, src.Rules[k].With, true)
 			}
 		}
 		if src.Type.Text != routefile.Any {
@@ -87,10 +87,15 @@ func (c *compiler) cells() {
 			}
 		}
 	}
+	visited := 0
 	for i := range c.file.Cells {
 		src := &c.file.Cells[i]
 		if src.Type.Text != routefile.Any {
 			continue
+		}
+		if visited += len(c.file.Events); visited > c.most.visited {
+			c.fault(src.Consumer.Pos, "more than %d cells that \"*\" could be for", c.most.visited)
+			return
 		}
 		for _, e := range c.file.Events {
 			if cell := c.table.types[e.Text].cells[src.Consumer.Text]; cell != nil && cell.rules == nil {
@@ -102,6 +107,10 @@ func (c *compiler) cells() {
 }
 
 func (c *compiler) rules(to *cell, src *routefile.Cell) {
+	if c.rulesMet += len(src.Rules); c.rulesMet > c.most.rules {
+		c.faultAbout(to.typ.src.Text, src.Consumer.Pos, "more than %d rules, those of \"*\" counted for each event type", c.most.rules)
+		return
+	}
 	for i := range src.Rules {
 		r := rule{src: &src.Rules[i]}
 		r.when = c.program(to.typ, r.src.When, condition.Bool)
@@ -116,14 +125,17 @@ func (c *compiler) rules(to *cell, src *routefile.Cell) {
 	}
 }
 
-// params checks parameters against their declaration.
-func (c *compiler) params(one *consumer, params []routefile.Param) {
+// params checks parameters against their declaration; those that have none only if they are all meant for this consumer.
+func (c *compiler) params(one *consumer, params []routefile.Param, all bool) {
 	if one.src.Parameters == nil {
 		return
 	}
 	for _, p := range params {
 		i := slices.IndexFunc(one.src.Parameters, func(d routefile.Parameter) bool { return d.Text == p.Text })
-		if i < 0 {
+		switch {
+		case i < 0 && !all:
+			continue
+		case i < 0:
 			c.fault(p.Pos, "consumer %s declares no parameter %s%s", one.src.Text, p.Text, c.suggest(p.Text, parameterNames(one)))
 			continue
 		}
@@ -164,62 +176,102 @@ func wordsOf(value any) ([]string, routefile.Kind) {
 	return nil, routefile.Number
 }
 
-// modifiers compiles each modifier for the cells that it may meet.
+// place is a rule of a cell.
+type place struct {
+	cell *cell
+	rule *rule
+}
+
+// modifiers compiles each modifier for the event types that it can meet, and adds it to each rule whose action it could change.
 func (c *compiler) modifiers() {
+	having := map[string][]place{} // by parameter, the rules that give it
+	for _, e := range c.file.Events {
+		for _, cell := range c.table.types[e.Text].ticked {
+			for i := range cell.rules {
+				for name := range cell.rules[i].action().params {
+					having[name] = append(having[name], place{cell, &cell.rules[i]})
+				}
+			}
+		}
+	}
+	visited := 0
 	for i := range c.file.Modifiers {
 		src := &c.file.Modifiers[i]
-		for _, n := range src.Events {
-			if n.Text != routefile.Any {
-				c.eventType(n)
-			}
+		c.scopeOf(src)
+		params := slices.Concat(src.Add, src.Remove, src.Set)
+		for _, p := range params {
+			visited += len(having[p.Text])
 		}
-		for _, n := range src.Consumers {
-			c.consumer(n)
+		if visited > c.most.visited {
+			c.fault(src.Pos, "more than %d pairs of a rule and a modifier of one of its parameters: give parameters of their own to what is not to be modified", c.most.visited)
+			return
 		}
-		for _, one := range c.table.order {
-			if inScope(src.Consumers, one.src.Text) && len(src.Consumers) > 0 {
-				c.params(one, slices.Concat(src.Add, src.Remove, src.Set))
-			}
+		c.modifier(src, params, having)
+	}
+}
+
+// scopeOf checks the names of a modifier's scope.
+func (c *compiler) scopeOf(src *routefile.Modifier) {
+	for _, n := range src.Events {
+		if n.Text != routefile.Any {
+			c.eventType(n)
 		}
-		for _, e := range c.file.Events {
-			if inScope(src.Events, e.Text) {
-				c.modifier(src, c.table.types[e.Text])
-			}
+	}
+	for _, n := range src.Consumers {
+		if one := c.consumer(n); one != nil {
+			c.params(one, slices.Concat(src.Add, src.Remove, src.Set), true)
 		}
 	}
 }
 
-// maxPairs bounds how many rules have how many modifiers.
-const maxPairs = 1_000_000
-
-// modifier compiles a modifier for the events of a type, and adds it to each rule whose action it could change.
-func (c *compiler) modifier(src *routefile.Modifier, t *eventType) {
-	var m *modifier
-	for _, one := range c.table.order {
-		to := t.cells[one.src.Text]
-		if to == nil || !inScope(src.Consumers, one.src.Text) {
-			continue
-		}
-		for i := range to.rules {
-			r := &to.rules[i]
-			if !inScope(src.Actions, r.src.Do.Text) || !touches(src, r.action()) {
+func (c *compiler) modifier(src *routefile.Modifier, params []routefile.Param, having map[string][]place) {
+	byType := map[*eventType]*modifier{}
+	checked := map[*consumer]bool{}
+	events, consumers, actions := setOf(src.Events), setOf(src.Consumers), setOf(src.Actions)
+	for _, p := range params {
+		for _, at := range having[p.Text] {
+			t, one := at.cell.typ, at.cell.consumer
+			if !events.has(t.src.Text) || !consumers.has(one.src.Text) || !actions.has(at.rule.src.Do.Text) || !touches(src, at.rule.action()) {
 				continue
 			}
+			if n := len(at.rule.modifiers); n > 0 && at.rule.modifiers[n-1].src == src {
+				continue // by another parameter
+			}
+			m := byType[t]
 			if m == nil {
 				m = &modifier{src: src, when: c.program(t, src.When, condition.Bool)}
 				m.needs = needs(m.when)
 				c.reach(t, m.needs, nil)
+				byType[t] = m
 			}
-			if c.pairs++; c.pairs == maxPairs {
-				c.fault(src.Pos, "more than %d pairs of a rule and a modifier that could change its action: narrow the modifiers by consumers, events and actions", maxPairs)
-			}
-			if c.pairs < maxPairs {
-				r.modifiers = append(r.modifiers, m)
-				c.sameKinds(src, r.action())
+			at.rule.modifiers = append(at.rule.modifiers, m)
+			c.sameKinds(src, at.rule.action())
+			if len(src.Consumers) == 0 && !checked[one] {
+				checked[one] = true
+				c.params(one, params, false)
 			}
 		}
 	}
 }
+
+// names are a scope: nil is all.
+type names map[string]bool
+
+func setOf(list []routefile.Name) names {
+	if len(list) == 0 {
+		return nil
+	}
+	set := names{}
+	for _, n := range list {
+		if n.Text == routefile.Any {
+			return nil
+		}
+		set[n.Text] = true
+	}
+	return set
+}
+
+func (s names) has(name string) bool { return s == nil || s[name] }
 
 // sameKinds complains of a modifier that would make another kind of a parameter.
 func (c *compiler) sameKinds(src *routefile.Modifier, a Action) {

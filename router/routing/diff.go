@@ -47,9 +47,9 @@ type Delivery struct {
 	Reason eventing.ReasonCode `json:"reason,omitempty"`
 }
 
-// equal does not compare what errors say: they name files and lines.
-func (d *Delivery) equal(other *Delivery) bool {
-	return d.Lane == other.Lane && (d.Error == "") == (other.Error == "") && d.Reason == other.Reason && slices.EqualFunc(d.Actions, other.Actions, Action.Equal)
+// sameEnd compares what is done, or why it fails, but not what errors say: they name files and lines.
+func (d *Delivery) sameEnd(other *Delivery) bool {
+	return (d.Error == "") == (other.Error == "") && d.Reason == other.Reason && slices.EqualFunc(d.Actions, other.Actions, Action.Equal)
 }
 
 // Diff returns the deliveries of an event that differ between two tables, if lookups found what l says: none if both are of the
@@ -133,7 +133,7 @@ func (d *Differ) Event(ctx context.Context, e eventing.Envelope) []Change {
 			add(Changed, consumer, &old.Delivery, &now.Delivery)
 		case old.unknown != lack{} || now.unknown != lack{}:
 			d.report.uncompared(e, consumer, cmp.Or(old.unknown, now.unknown))
-		case !old.equal(&now.Delivery):
+		case !old.sameEnd(&now.Delivery):
 			add(Changed, consumer, &old.Delivery, &now.Delivery)
 		case old.guessed != lack{} || now.guessed != lack{}:
 			d.report.uncompared(e, consumer, cmp.Or(old.guessed, now.guessed))
@@ -188,7 +188,7 @@ func (s *side) delivery(ctx context.Context, consumer string) *judged {
 	switch {
 	case err == nil:
 		return d
-	case undecided(nil, err):
+	case errors.Is(err, errNoUpcaster):
 		d.unknown, d.Actions = lack{why: whyUpcast(s.envelope.SchemaVersion, s.typ)}, nil
 		return d
 	case errors.As(err, &notGiven):

@@ -20,7 +20,8 @@ events:
     schemas:
       1: {type: object, properties: {to: {type: string}}}
       2: {type: object, properties: {to: {type: string}, urgent: {type: boolean}}}
-  lost: {}
+  lost: {schemas: {2: {$ref: "#/$defs/parcel"}}}
+definitions: {parcel: {type: object}}
 matrix: {sent: [mail], lost: [], "*": [audit]}
 actions:
   sent: {mail: [%s]}
@@ -28,6 +29,7 @@ actions:
 lookups:
   person: {key: payload.to, on_error: retry}
   town: {key: payload.to, on_error: default, default: {big: false}}
+  street: {key: town.street, on_error: retry}
 %s
 `
 
@@ -86,6 +88,40 @@ func TestDiff(t *testing.T) {
 	}
 }
 
+// A change anywhere in what a delivery depends on is looked at.
+func TestDiffOfWhatADeliveryDependsOn(t *testing.T) {
+	t.Parallel()
+	const send, asks = "{do: send, with: {by: [post]}}", "{when: town.big, do: a}, {do: b}"
+	for _, test := range []struct{ name, rules, rest, from, to, lookups, want string }{
+		{"added", send, "modifiers: [{name: m, add: {by: [air]}}]", "[air]", "[sea]", "{}", "[send {by: [post, air]}] → [send {by: [post, sea]}]"},
+		{"set", send, "modifiers: [{name: m, set: {by: [air]}}]", "[air]", "[sea]", "{}", "[send {by: [air]}] → [send {by: [sea]}]"},
+		{"removed", send, "modifiers: [{name: m, remove: {by: [air]}}]", "[air]", "[post]", "{}", "[send {by: [post]}] → [send {by: []}]"},
+		{"a modifier's condition", send, "modifiers: [{name: m, when: payload.urgent, remove: {by: [post]}}]", "payload.urgent", `payload.to == ""`, "{}", "[send {by: []}] → [send {by: [post]}]"},
+		{"a modifier less", send, "modifiers: [{name: m, remove: {by: [post]}}]", "modifiers: [{name: m, remove: {by: [post]}}]", "", "{}", "[send {by: []}] → [send {by: [post]}]"},
+		{"the order of modifiers", send, "modifiers: [{name: m, set: {by: [a]}}, {name: n, set: {by: [b]}}]", "[a]}}, {name: n, set: {by: [b]", "[b]}}, {name: n, set: {by: [a]", "{}", "[send {by: [b]}] → [send {by: [a]}]"},
+		{"a default", asks, "", "big: false", "big: true", `{"town": {"*": {"$error": "x"}}}`, "[b] → [a]"},
+		{"a policy", asks, "", "on_error: default, default: {big: false}", "on_error: retry", `{"town": {"*": {"$error": "x"}}}`, "[b] → retried"},
+		{"a lookup's schema", asks, "", "{key: payload.to, on_error: default", "{schema: {type: object, maxProperties: 1}, key: payload.to, on_error: default", `{"town": {"*": {"big": true, "old": true}}}`, "[a] → [b]"},
+		{"a key", asks, "", "town: {key: payload.to", "town: {key: event.id", `{"town": {"c-1": {"big": true}, "event-1": {"big": false}}}`, "[a] → [b]"},
+		{"the key of another lookup", "{when: street.wide, do: a}, {do: b}", "", "town: {key: payload.to", "town: {key: event.id",
+			`{"town": {"c-1": {"street": "x"}, "event-1": {"street": "y"}}, "street": {"x": {"wide": true}, "y": {"wide": false}}}`, "[a] → [b]"},
+		{"what makes it urgent", "{when: event.severity == 'CRITICAL', do: a}", "", "  sent:\n", "  sent:\n    critical: payload.to == \"c-1\"\n", "{}", "[] → [a] critical"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			before := fmt.Sprintf(letters, test.rules, test.rest)
+			after := strings.Replace(before, test.from, test.to, 1)
+			if after == before {
+				t.Fatalf("there is no %q", test.from)
+			}
+			got := told(routing.Diff(t.Context(), table(t, before), table(t, after), order("sent", 2, `{"to": "c-1", "urgent": true}`), lookups(t, test.lookups)))
+			if got != "changed: "+test.want {
+				t.Errorf("got %s, want changed: %s", got, test.want)
+			}
+		})
+	}
+}
+
 // told are changes in one line.
 func told(changes []routing.Change) string {
 	side := func(d *routing.Delivery) string {
@@ -118,10 +154,11 @@ func TestDiffOfMatrices(t *testing.T) {
 		{"lost", "sent: [mail]", "sent: []", "sent", "lost: [send] → "},
 		{"a new consumer", "audit: {ordered: true}", "audit: {ordered: true}, mall: {}", "sent", ""},
 		{"a consumer of all", `"*": [audit]`, `"*": []`, "lost", "audit lost: [record] →"},
-		{"a critical type", "lost: {}", "lost: {critical: true}", "lost", ""}, // its only consumer is ordered, and knows no lanes
+		{"a critical type", "lost: {schemas", "lost: {critical: true, schemas", "lost", ""}, // its only consumer is ordered, and knows no lanes
 		{"a critical type with a schema", "    schemas:", "    critical: true\n    schemas:", "sent", "changed: [send] → [send] critical"},
 		{"no longer ordered", "audit: {ordered: true}", "audit: {}", "lost", ""},
-		{"an event type less", "  lost: {}\n", "", "lost", "unroutable:  →, audit lost: [record] →"},
+		{"an event type less", "  lost: {schemas: {2: {$ref: \"#/$defs/parcel\"}}}\n", "", "lost", "unroutable:  →, audit lost: [record] →"},
+		{"another definition", "{parcel: {type: object}}", "{parcel: {type: object, required: [weight]}}", "lost", "audit changed: [record] → SCHEMA_VIOLATION"},
 		{"another schema", "2: {type: object,", "2: {type: object, maxProperties: 1,", "sent", "changed: [send] → SCHEMA_VIOLATION, audit changed: [record] → SCHEMA_VIOLATION"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -145,7 +182,7 @@ func TestDiffOfMatrices(t *testing.T) {
 }
 
 // A differ is as large after a million events as after one.
-func TestDifferIsBounded(t *testing.T) { //nolint:paralleltest // it looks at the heap
+func TestDifferIsBounded(t *testing.T) { // alone: it looks at the heap
 	d := routing.NewDiffer(lettersTable(t, "{do: a}", ""), lettersTable(t, "{do: b}", ""), nil)
 	heap := func() uint64 {
 		runtime.GC()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime/debug"
 
 	"github.com/waybill-go/waybill/eventing"
 )
@@ -122,8 +123,12 @@ func (t *Table) explainTo(ctx context.Context, e eventing.Envelope, ups upcaster
 		x.Unroutable = fmt.Sprintf("the routing file declares no event type %s: it would be a dead letter at dispatch", e.Type)
 		return x
 	}
-	opened, openErr := t.open(e, ups)
-	if openErr != nil && undecided(ups, openErr) {
+	var opened *event
+	openErr := safely(func() (err error) {
+		opened, err = t.open(e, ups)
+		return err
+	})
+	if errors.Is(openErr, errNoUpcaster) {
 		x.Undecided = whyUpcast(e.SchemaVersion, typ)
 	}
 	for _, c := range t.order {
@@ -139,11 +144,7 @@ func (t *Table) explainTo(ctx context.Context, e eventing.Envelope, ups upcaster
 			cov.cell(cell)
 			err := openErr
 			if err == nil {
-				rec := recorder{to: &one, table: t, cov: cov}
-				var actions []Action
-				if actions, err = t.decide(ctx, c.src.Text, opened, from, &rec); actions != nil {
-					one.Actions = actions
-				}
+				err = t.attempt(ctx, c, opened, from, &recorder{to: &one, table: t, cov: cov})
 			}
 			one.untried(cell)
 			one.fails(err)
@@ -151,6 +152,32 @@ func (t *Table) explainTo(ctx context.Context, e eventing.Envelope, ups upcaster
 		x.Consumers = append(x.Consumers, one)
 	}
 	return x
+}
+
+// attempt decides as an attempt of the consumer does: within its time.
+func (t *Table) attempt(ctx context.Context, c *consumer, e *event, from source, rec *recorder) error {
+	ctx, cancel := context.WithTimeout(ctx, c.src.Policy.WithDefaults().Timeout)
+	defer cancel()
+	return safely(func() error {
+		actions, err := t.decide(ctx, c.src.Text, e, from, rec)
+		if len(actions) > 0 {
+			rec.to.Actions = actions
+		}
+		if err == nil {
+			err = ctx.Err()
+		}
+		return err
+	})
+}
+
+// safely makes an error of a panic of somebody's function, as consumers do.
+func safely(fn func() error) (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = &eventing.PanicError{Value: v, Stack: debug.Stack()}
+		}
+	}()
+	return fn()
 }
 
 func (c *cell) why() string {
@@ -167,11 +194,6 @@ func (t *eventType) latest() int {
 		return 0
 	}
 	return t.versions[len(t.versions)-1]
-}
-
-// undecided reports whether an event could not be opened only because nobody has given upcasters.
-func undecided(ups upcasters, err error) bool {
-	return ups == nil && errors.Is(err, errNoUpcaster)
 }
 
 func (x *ConsumerExplanation) fails(err error) {

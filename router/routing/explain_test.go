@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 	"unicode/utf8"
 
@@ -88,6 +89,7 @@ func TestExplain(t *testing.T) {
 		{"lookup is not as its schema", "order_placed", `{"customer": "c-1", "total": 1, "items": ["book"]}`, 2, `{"customer": {"*": {"sms": true}}}`},
 		{"no key", "order_placed", `{"customer": "", "total": 1, "items": ["book"]}`, 2, gold},
 		{"no rule matches", "order_cancelled", `{}`, 1, `{}`},
+		{"no version", "order_cancelled", `{}`, 0, `{}`},
 		{"violation", "order_placed", `{"customer": 7}`, 2, gold},
 		{"unknown version", "order_placed", `{"customer": "c-1"}`, 3, gold},
 		{"older version", "order_placed", `{"customer": "c-1"}`, 1, gold},
@@ -141,6 +143,54 @@ func TestRouterExplains(t *testing.T) {
 	if c := x.Consumers[0]; c.Reason != routing.ReasonSchemaViolation {
 		t.Errorf("a violation of the older schema: %+v", c)
 	}
+}
+
+// What an attempt would not survive, an explanation does.
+func TestRouterExplainsWhatFails(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		mode := ""
+		rules := table(t, `
+routing: 1
+consumers: {mail: {timeout: 5s}}
+events: {sent: {schemas: {1: {type: object}, 2: {type: object}}}}
+matrix: {sent: [mail]}
+actions: {sent: {mail: [{when: a.ok && b.ok, do: send}]}}
+lookups: {a: {key: '"k"', timeout: 4s, on_error: default, default: {ok: true}}, b: {key: '"k"', timeout: 4s, on_error: default, default: {ok: true}}}
+`)
+		look := func(ctx context.Context, _ string) (any, error) {
+			switch mode {
+			case "panic":
+				panic("no such table")
+			case "slow":
+				<-ctx.Done()
+				return nil, ctx.Err()
+			}
+			return map[string]bool{"ok": true}, nil
+		}
+		app, err := routing.New(router.Config{Store: memstore.New()}, rules, routing.Config{
+			Lookups: map[string]routing.LookupFunc{"a": look, "b": look},
+			Upcasters: []routing.Upcaster{{EventType: "sent", From: 1, Upcast: func(json.RawMessage) (json.RawMessage, error) {
+				panic("no such version")
+			}}},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, test := range []struct {
+			mode    string
+			version int
+			want    string
+		}{
+			{"panic", 2, "handler panicked: no such table"}, {"slow", 2, "context deadline exceeded"}, {"", 1, "handler panicked: no such version"}, {"", 2, ""},
+		} {
+			mode = test.mode
+			c := app.Explain(t.Context(), order("sent", test.version, `{}`)).Consumers[0]
+			if c.Error != test.want || c.Reason != "" || (len(c.Actions) == 1) != (test.want == "") {
+				t.Errorf("%s: %+v", test.mode, c)
+			}
+		}
+	})
 }
 
 // Events are written by others: what they bring along is cut, and steers no terminal.

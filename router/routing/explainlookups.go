@@ -31,7 +31,7 @@ const MaxLookupsBytes = 64 << 20
 //
 //	{"citizen": {"c-1": {"sms": true}, "*": {"sms": false}}, "office": {"*": {"$error": "out of reach"}}}
 func LoadLookups(path string) (Lookups, error) {
-	f, err := os.Open(path) //nolint:gosec // the caller names the file
+	f, err := os.Open(path)
 	if err != nil {
 		return nil, fmt.Errorf("routing: %w", err)
 	}

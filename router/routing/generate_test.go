@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	"go.yaml.in/yaml/v3"
 	"pgregory.net/rapid"
@@ -370,6 +369,3 @@ func generateLookups(t *rapid.T) routing.Lookups {
 	}
 	return l
 }
-
-// indented is a text for messages.
-func indented(text []byte) string { return "  " + strings.ReplaceAll(string(text), "\n", "\n  ") }

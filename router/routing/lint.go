@@ -79,6 +79,7 @@ func LintFile(path string) ([]Finding, error) {
 type linter struct {
 	table *Table
 	types []*eventType // in the file's order
+	met   []*modifier  // see compiled
 	keys  map[*condition.Program]string
 	// impossible are the expressions with a comparison that cannot hold. What follows from it is not told, too.
 	impossible map[*routefile.Expr]bool

@@ -47,7 +47,8 @@ func TestDocs(t *testing.T) {
 	if err == nil {
 		t.Fatal("a misspelt field compiles")
 	}
-	if message := strings.TrimPrefix(err.Error(), "routing: "); !strings.Contains(string(text), "\n"+message+"\n") {
-		t.Errorf("docs/routing.md does not show what Parse says of payload.totla:\n%s", message)
+	_, message, _ := strings.Cut(err.Error(), ": payload has ")
+	if !regexp.MustCompile(`(?m)^shop\.yaml:25:\d+: payload has `+regexp.QuoteMeta(message)+`$`).Match(text) || !strings.Contains(err.Error(), "shop.yaml:25:") {
+		t.Errorf("docs/routing.md does not show what Parse says of payload.totla:\n%v", err)
 	}
 }

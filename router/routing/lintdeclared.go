@@ -138,15 +138,22 @@ func (l *linter) usedWords() map[string]vocabulary {
 			}
 		}
 	}
-	for _, m := range l.table.file.Modifiers {
-		consumers := texts(m.Consumers)
-		if len(consumers) == 0 {
-			consumers = l.table.Consumers()
-		}
-		for _, name := range consumers {
-			use(all[name], m.Set)
-			use(all[name], m.Add)
-		}
+	type says struct {
+		consumer *consumer
+		modifier *routefile.Modifier
 	}
+	known := map[says]bool{}
+	l.eachRule(func(c *cell, r *rule) {
+		if len(c.consumer.src.Parameters) == 0 {
+			return
+		}
+		for _, m := range r.modifiers {
+			if s := (says{c.consumer, m.src}); !known[s] {
+				known[s] = true
+				use(all[c.consumer.src.Text], m.src.Set)
+				use(all[c.consumer.src.Text], m.src.Add)
+			}
+		}
+	})
 	return all
 }

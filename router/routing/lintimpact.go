@@ -46,6 +46,19 @@ func (im *impact) all(is func(*modifier) bool) bool {
 	return !slices.ContainsFunc(im.compiled, func(m *modifier) bool { return !is(m) })
 }
 
+// meets notes the names that the modifier has among others: one alone is met, or nothing is.
+func (im *impact) meets(c *cell, r *rule) {
+	if len(im.src.Consumers) > 1 {
+		im.consumers[c.consumer.src.Text] = true
+	}
+	if len(im.src.Events) > 1 {
+		im.events[c.typ.src.Text] = true
+	}
+	if len(im.src.Actions) > 1 {
+		im.actions[r.src.Do.Text] = true
+	}
+}
+
 // impacts finds out what each modifier does, by looking once at each pair of a modifier and an action that it meets.
 func (l *linter) impacts() map[*routefile.Modifier]*impact {
 	impacts := map[*routefile.Modifier]*impact{}
@@ -62,9 +75,7 @@ func (l *linter) impacts() map[*routefile.Modifier]*impact {
 		o := outcomeOf(r)
 		for i, m := range r.modifiers {
 			im := impacts[m.src]
-			im.consumers[c.consumer.src.Text] = true
-			im.events[c.typ.src.Text] = true
-			im.actions[r.src.Do.Text] = true
+			im.meets(c, r)
 			o.judge(im, i)
 		}
 	})
@@ -73,17 +84,19 @@ func (l *linter) impacts() map[*routefile.Modifier]*impact {
 
 // compiled are the modifiers that meet an action, for each event type, in a fixed order.
 func (l *linter) compiled() []*modifier {
-	var list []*modifier
+	if l.met != nil {
+		return l.met
+	}
 	seen := map[*modifier]bool{}
 	l.eachRule(func(_ *cell, r *rule) {
 		for _, m := range r.modifiers {
 			if !seen[m] {
 				seen[m] = true
-				list = append(list, m)
+				l.met = append(l.met, m)
 			}
 		}
 	})
-	return list
+	return l.met
 }
 
 // eachRule calls f with the rules of all cells that are ticked.

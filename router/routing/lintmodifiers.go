@@ -93,7 +93,7 @@ func (l *linter) removals(im *impact, p routefile.Param, c change) {
 func (l *linter) scope(im *impact) {
 	each := func(what string, names []routefile.Name, met map[string]bool) {
 		if len(names) < 2 || slices.ContainsFunc(names, isAny) {
-			return // one alone is met, or nothing is
+			return
 		}
 		for _, n := range names {
 			if !met[n.Text] {

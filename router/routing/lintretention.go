@@ -23,12 +23,13 @@ func (l *linter) retention() {
 			l.info(t.src.Pos, "type-without-category", "%s is of no category, so the event log keeps its events for ever: add \"category:\" to it", t.src.Text)
 		}
 	}
+	entangled := l.entangled(keeps)
 	for i := range l.table.file.Retention {
 		r := &l.table.file.Retention[i]
 		if !used[r.Category.Text] {
 			l.warn(r.Category.Pos, "category-without-types", "no event type is of category %s: add \"category: %s\" to some, or remove it", r.Category.Text, r.Category.Text)
 		}
-		l.lives(r, keeps)
+		l.lives(r, keeps, entangled)
 	}
 }
 
@@ -67,20 +68,19 @@ func written(d time.Duration) string {
 	return d.Round(time.Millisecond).String()
 }
 
-// lives looks for categories whose lives end, or begin again, in a way that the event log refuses, or that keeps more than it seems.
-func (l *linter) lives(r *routefile.Retention, keeps map[string]*routefile.Retention) {
+// lives looks for a category whose lives end, or begin again, in a way that the event log refuses, or that keeps more than it seems.
+func (l *linter) lives(r *routefile.Retention, keeps map[string]*routefile.Retention, entangled map[*routefile.Retention]bool) {
+	ends := map[string]bool{}
+	for _, n := range r.After {
+		ends[n.Text] = true
+	}
 	for _, n := range r.Unless {
-		if slices.ContainsFunc(r.After, func(a routefile.Name) bool { return a.Text == n.Text }) {
+		if ends[n.Text] {
 			l.error(n.Pos, "life-contradiction", "%s is under after and under unless of category %s: an event either ends a life or begins it again; remove it from one of them", n.Text, r.Category.Text)
 		}
 	}
-	if l.waitsForItself(r, keeps) {
-		l.error(r.Category.Pos, "life-contradiction",
-			"events of category %s are kept as long as those of others depend on them, and the other way round: have its lives end by events of its own, or of no category", r.Category.Text)
-		return
-	}
 	for _, n := range slices.Concat(r.After, r.Unless) {
-		if other := keeps[l.categoryOf(n)]; other != nil && other != r {
+		if other := keeps[l.categoryOf(n)]; other != nil && other != r && !entangled[r] {
 			l.info(n.Pos, "life-of-other-category",
 				"%s is of category %s: the event log keeps it as long as events of category %s depend on it, which may be longer than category %s says; give it this category, if it is not meant so",
 				n.Text, other.Category.Text, r.Category.Text, other.Category.Text)
@@ -92,22 +92,37 @@ func (l *linter) categoryOf(eventType routefile.Name) string {
 	return l.table.types[eventType.Text].src.Category.Text
 }
 
-// waitsForItself reports whether a category's lives end by events of others whose lives end, in turn, by events of its own.
-func (l *linter) waitsForItself(r *routefile.Retention, keeps map[string]*routefile.Retention) bool {
-	reached := map[*routefile.Retention]bool{}
-	var reach func(*routefile.Retention) bool
-	reach = func(from *routefile.Retention) bool {
-		for _, n := range slices.Concat(from.After, from.Unless) {
-			next := keeps[l.categoryOf(n)]
-			if next == nil || next == from || reached[next] {
-				continue
-			}
-			reached[next] = true
-			if next == r || reach(next) {
-				return true
+// entangled looks for categories that wait for each other: the lives of each end by events of the next one. It returns those of which
+// it has told.
+func (l *linter) entangled(keeps map[string]*routefile.Retention) map[*routefile.Retention]bool {
+	told, done := map[*routefile.Retention]bool{}, map[*routefile.Retention]bool{}
+	var path []*routefile.Retention
+	place := map[*routefile.Retention]int{} // in the path, from 1
+	var visit func(*routefile.Retention)
+	visit = func(r *routefile.Retention) {
+		path = append(path, r)
+		place[r] = len(path)
+		for _, n := range slices.Concat(r.After, r.Unless) {
+			switch next := keeps[l.categoryOf(n)]; {
+			case next == nil || next == r || done[next]:
+			case place[next] == 0:
+				visit(next)
+			default:
+				circle := path[place[next]-1:]
+				names := make([]string, len(circle))
+				for i, c := range circle {
+					names[i], told[c] = c.Category.Text, true
+				}
+				l.error(n.Pos, "life-contradiction", "the lives of the categories %s end by events of each other, so each would be kept until the other is gone: have one of them end by events of its own",
+					listed(names))
 			}
 		}
-		return false
+		path, place[r], done[r] = path[:len(path)-1], 0, true
 	}
-	return reach(r)
+	for i := range l.table.file.Retention {
+		if r := &l.table.file.Retention[i]; !done[r] {
+			visit(r)
+		}
+	}
+	return told
 }

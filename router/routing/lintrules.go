@@ -140,7 +140,6 @@ func versionsOf(t *eventType) []int {
 
 // impossible collects comparisons that cannot hold, by place.
 type impossible struct {
-	looks int
 	uses  map[*routefile.Expr]int // how often an expression is compiled
 	at    map[routefile.Pos]*comparison
 	order []*comparison
@@ -151,14 +150,12 @@ type comparison struct {
 	pos     routefile.Pos
 	message string
 	times   int
-	last    int // the look that has found it
 }
 
 func (c *impossible) look(in *routefile.Expr, p *condition.Program) {
 	if p == nil {
 		return
 	}
-	c.looks++
 	c.uses[in]++
 	for _, f := range p.Impossible() {
 		pos := in.At(f.Line, f.Column)
@@ -168,9 +165,6 @@ func (c *impossible) look(in *routefile.Expr, p *condition.Program) {
 			c.at[pos] = one
 			c.order = append(c.order, one)
 		}
-		if one.last != c.looks {
-			one.last = c.looks
-			one.times++
-		}
+		one.times++
 	}
 }

@@ -24,6 +24,7 @@ type Table struct {
 // consumer is a declared consumer.
 type consumer struct {
 	src   *routefile.Consumer
+	place int // in the file's order
 	route eventing.Route
 }
 
@@ -35,6 +36,7 @@ type eventType struct {
 	critical map[int]*condition.Program
 	routes   []eventing.Route // as the matrix has them
 	cells    map[string]*cell // by consumer: those that are ticked
+	ticked   []*cell          // the same, in the file's order of consumers
 	keys     []key            // by lookup
 }
 
@@ -89,7 +91,7 @@ func JSONSchema() []byte { return slices.Clone(routefile.JSONSchema()) }
 // Load reads and compiles a routing file, and the schema files that it names, which have to be in its folder or below. The error names
 // each fault with its place, as FILE:LINE:COLUMN.
 func Load(path string) (*Table, error) {
-	f, err := os.Open(path) //nolint:gosec // the caller names the file
+	f, err := os.Open(path)
 	if err != nil {
 		return nil, fmt.Errorf("routing: %w", err)
 	}
@@ -131,7 +133,7 @@ func Parse(name string, text []byte, open func(path string) ([]byte, error)) (*T
 	if err != nil {
 		return nil, fmt.Errorf("routing: %w", err)
 	}
-	t, err := compile(file)
+	t, err := compile(file, usual)
 	if err != nil {
 		return nil, fmt.Errorf("routing: %w", err)
 	}

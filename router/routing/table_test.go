@@ -3,14 +3,18 @@ package routing
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/waybill-go/waybill/eventing"
+	"github.com/waybill-go/waybill/router/routing/internal/routefile"
 )
 
 // shop is a routing file with a bit of everything.
@@ -192,18 +196,8 @@ func TestLoadReadsSchemaFiles(t *testing.T) {
 	if _, err := Load(dir); err == nil {
 		t.Error("a folder was loaded")
 	}
-	if _, err := Load(filepath.Join(dir, "none.yaml")); !os.IsNotExist(unwrapped(err)) {
+	if _, err := Load(filepath.Join(dir, "none.yaml")); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("no file: %v", err)
-	}
-}
-
-func unwrapped(err error) error {
-	for {
-		inner, ok := err.(interface{ Unwrap() error }) //nolint:errorlint // os.IsNotExist looks at the innermost
-		if !ok {
-			return err
-		}
-		err = inner.Unwrap()
 	}
 }
 
@@ -218,6 +212,8 @@ func TestCompilerNamesThePlace(t *testing.T) {
 		"word that is not declared":       {"to: [customer, clerk]", "to: [customer, clark]", "parameter to may not be \"clark\" (did you mean `clerk`?)"},
 		"parameter of another kind":       {"to: [customer, clerk]", "to: customer", "parameter to is declared as a list, and this is a text"},
 		"modifier with an unknown word":   {"add: {to: [boss]}", "add: {to: [bos]}", `parameter to may not be "bos"`},
+		"wide modifier with another kind": {"set: {urgent: true}", "set: {to: customer}", "parameter to is declared as a list"},
+		"wide modifier, unknown word":     {"set: {urgent: true}", "set: {to: [clark]}", `parameter to may not be "clark"`},
 		"modifier of another kind":        {"set: {urgent: true}", "set: {urgent: yes please}", "modifier urgent sets urgent to a text"},
 		"category without retention":      {"category: sales", "category: sale", "category sale has no retention (did you mean `sales`?)"},
 		"policy that cannot hold":         {"max_attempts: 3, base: 1s", "max_attempts: 100, base: 2h", "InboxRetention is"},
@@ -237,6 +233,62 @@ func TestCompilerNamesThePlace(t *testing.T) {
 			_, err := Parse("routes.yaml", []byte(strings.Replace(shop, test.old, test.new, 1)), nil)
 			if err == nil || !strings.Contains(err.Error(), test.want) {
 				t.Errorf("got %v; want %s", err, test.want)
+			}
+		})
+	}
+}
+
+func TestEachPlaceOfAFaultIsNamed(t *testing.T) {
+	t.Parallel()
+	text := strings.ReplaceAll(strings.ReplaceAll(shop, "when: payload.total > 100.0", "when: payload.totel > 1.0"), "when: customer.vip", "when: payload.totel > 1.0")
+	_, err := Parse("routes.yaml", []byte(text), nil)
+	if err == nil || strings.Count(err.Error(), `no field "totel"`) != 2 {
+		t.Errorf("one expression is wrong in two places: %v", err)
+	}
+}
+
+// Files that multiply into more than a table should hold are refused.
+func TestWhatMultipliesIsBounded(t *testing.T) {
+	t.Parallel()
+	most := bounds{programs: 30, cells: 50, rules: 50, visited: 100}
+	lines := func(format string, count int) string {
+		var b strings.Builder
+		for i := range count {
+			b.WriteString(strings.ReplaceAll(format, "#", strconv.Itoa(i)))
+		}
+		return b.String()
+	}
+	one, events := "consumers: {c: {}}\n", "events:\n"+lines("  e#: {}\n", 10)
+	rules := func(rule string, count int) string {
+		return "matrix: {\"*\": [c]}\nactions:\n  \"*\":\n    c:\n" + lines("      - "+rule+"\n", count)
+	}
+	for name, test := range map[string]struct {
+		text func(n int) string
+		fits int
+		want string
+	}{
+		"cells": {func(n int) string {
+			return "consumers:\n" + lines("  c#: {}\n", n) + events + "matrix: {\"*\": [" + strings.TrimSuffix(lines("c#, ", n), ", ") + "]}\n"
+		}, 5, "more than 50 cells"},
+		"rules":      {func(n int) string { return one + events + rules("{do: a, continue: true}", n) }, 5, "more than 50 rules"},
+		"conditions": {func(n int) string { return one + events + rules("{do: a, when: event.id == \"#\"}", n) }, 3, "more than 30 conditions"},
+		"cells of \"*\"": {func(n int) string {
+			return "consumers:\n" + lines("  c#: {}\n", n) + events + "matrix: {}\nactions:\n  \"*\":\n" + lines("    c#: [{do: a}]\n", n)
+		}, 10, "more than 100 cells that"},
+		"modifiers": {func(n int) string {
+			return one + events + rules("{do: a, with: {x: 1}}", 1) + "modifiers:\n" + lines("  - {name: m#, set: {x: 2}}\n", n)
+		}, 10, "more than 100 pairs"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			for n, want := range map[int]string{test.fits: "", test.fits + 1: test.want} {
+				file, err := routefile.Parse("routes.yaml", []byte("routing: 1\n"+test.text(n)), nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if _, err = compile(file, most); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+					t.Errorf("%d: got %v; want %q", n, err, want)
+				}
 			}
 		})
 	}

@@ -8,11 +8,11 @@ import (
 )
 
 type routesCmd struct {
-	Lint    routesLintCmd    `cmd:"" help:"Find what is wrong in routing files, and what cannot be meant."`
+	Lint    routesLintCmd    `cmd:"" help:"Find what is wrong, or cannot be meant."`
 	Explain routesExplainCmd `cmd:"" help:"Tell what becomes of an event, rule by rule."`
-	Diff    routesDiffCmd    `cmd:"" help:"Tell what another routing file would change, over recorded events."`
-	Test    routesTestCmd    `cmd:"" help:"Check a routing file against events with expectations."`
-	Schema  routesSchemaCmd  `cmd:"" help:"Print the JSON Schema of routing files, for editors."`
+	Diff    routesDiffCmd    `cmd:"" help:"Tell what another file changes for recorded events."`
+	Test    routesTestCmd    `cmd:"" help:"Check a file against events with expectations."`
+	Schema  routesSchemaCmd  `cmd:"" help:"Print the JSON Schema of the files, for editors."`
 }
 
 func (routesCmd) Help() string {

@@ -26,8 +26,8 @@ const caseSchema = `{
 		"day-of-week": {"type": "string"},
 		"meta": {},
 		"labels": {"type": "object", "additionalProperties": {"type": "string"}},
-		"tags": {"type": "array", "items": {"type": "string", "enum": ["red", "green", "blue"]}},
-		"numbers": {"type": "array", "items": {"type": "number"}},
+		"tags": {"type": "array", "maxItems": 20, "items": {"type": "string", "enum": ["red", "green", "blue"]}},
+		"numbers": {"type": "array", "maxItems": 20, "items": {"type": "number"}},
 		"signals": {"type": "array", "maxItems": 20, "items": {
 			"type": "object",
 			"properties": {"kind": {"type": "string", "maxLength": 20}, "weight": {"type": "integer"}}

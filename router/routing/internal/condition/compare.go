@@ -47,9 +47,7 @@ func (p path) equals(literal ref.Val, equal bool) test {
 	case types.Bool:
 		return p.is(bool(want), equal)
 	case types.Null:
-		if p.node.kind == dynNode || p.node.nullable {
-			return p.is(nil, equal)
-		}
+		return p.is(nil, equal)
 	case types.Int:
 		if p.node.kind == intNode {
 			return p.is(int64(want), equal)
@@ -106,20 +104,19 @@ func (c *compiler) order(operator string, a, b ast.Expr) test {
 	if !is || !p.typed || p.node.nullable || b.Kind() != ast.LiteralKind {
 		return nil
 	}
-	float, exact := exactly(b.AsLiteral())
-	switch p.node.kind {
-	case doubleNode:
-		if !exact {
-			return nil
-		}
+	float, isNumber := asFloat(b.AsLiteral())
+	switch {
+	case !isNumber:
+		return nil
+	case p.node.kind == doubleNode:
 		return func(v *Values) (bool, error) {
 			n, _ := p.read(v).(float64)
 			return ordered(operator, n < float, n == float), nil
 		}
-	case intNode:
+	case p.node.kind == intNode:
 		whole, is := b.AsLiteral().(types.Int)
 		if !is {
-			if !exact || float != math.Trunc(float) || math.Abs(float) >= exactFloat {
+			if float != math.Trunc(float) || math.Abs(float) >= exactFloat {
 				return nil
 			}
 			whole = types.Int(float)
@@ -152,13 +149,13 @@ func ordered(operator string, less, equal bool) bool {
 // exactFloat bounds the whole numbers that a float64 has all of.
 const exactFloat = 1 << 53
 
-// exactly is a number as a float64, and whether it is no other.
-func exactly(number ref.Val) (float64, bool) {
+// asFloat is a number as a float64, as CEL compares it with one.
+func asFloat(number ref.Val) (float64, bool) {
 	switch n := number.(type) {
 	case types.Double:
 		return float64(n), true
 	case types.Int:
-		return float64(n), n > -exactFloat && n < exactFloat
+		return float64(n), true
 	}
 	return 0, false
 }

@@ -60,28 +60,33 @@ func (k *coster) spent() bool {
 // allowed refuses what takes too long, or cannot be estimated.
 func (c *compiler) allowed() error {
 	k := &coster{compiler: c, locals: map[string][]*extent{}}
-	cost, _, err := k.cost(c.checked.Expr())
-	if err != nil {
+	worst, err := k.estimate()
+	switch {
+	case err != nil:
 		return err
-	}
-	if k.work > maxWork {
+	case k.work > maxWork:
 		return c.faultWhole("the expression is too complicated to estimate what it costs: make it several conditions")
-	}
-	if len(c.guarded) > 0 {
-		cost.fixed += maxCompared * (valueCost + joinCost*k.joins*k.joins)
-	}
-	if cost.fixed <= float64(maxCost.Nanoseconds()) {
+	case worst <= float64(maxCost.Nanoseconds()):
 		return nil
 	}
 	estimate := "more than an hour"
-	if cost.fixed < float64(time.Hour.Nanoseconds()) {
-		estimate = "about " + rounded(cost.fixed).String()
+	if worst < float64(time.Hour.Nanoseconds()) {
+		estimate = "about " + rounded(worst).String()
 	}
 	advice := "declare maxItems of the lists and maxLength of the texts that it goes through, or compare less"
 	if len(k.advice) > 0 {
 		advice = "declare " + strings.Join(k.advice, ", ")
 	}
 	return c.faultWhole("evaluating it may take %s, and at most %s is allowed: %s", estimate, maxCost, advice)
+}
+
+// estimate is what the whole expression takes at the most, in nanoseconds.
+func (k *coster) estimate() (float64, error) {
+	cost, _, err := k.cost(k.checked.Expr())
+	if len(k.guarded) > 0 {
+		cost.fixed += maxCompared * (valueCost + joinCost*k.joins*k.joins)
+	}
+	return cost.fixed, err
 }
 
 // rounded has two digits.

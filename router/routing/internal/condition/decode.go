@@ -230,5 +230,8 @@ func (z *normaliser) number(number json.Number, n *node) (any, error) {
 	if n.kind == intNode {
 		return nil, violation("%s (the whole number has more than 64 bits)", pointer(z.path, "the value"))
 	}
+	if float == math.Trunc(float) && float >= math.MinInt64 && float < math.MaxInt64 {
+		return int64(float), nil // what follows the point is too little for a float64
+	}
 	return float, nil
 }

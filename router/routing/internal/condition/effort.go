@@ -1,6 +1,9 @@
 package condition
 
 import (
+	"encoding/json"
+	"math/big"
+
 	"github.com/santhosh-tekuri/jsonschema/v6"
 )
 
@@ -21,10 +24,14 @@ func (e *effort) enough(s *jsonschema.Schema, v any) bool {
 	if s == nil || s.Bool != nil {
 		return e.take(1)
 	}
-	if !e.take(1 + e.weights[s]/8) {
+	if !e.take(1 + e.weights[s]) {
 		return false
 	}
 	switch v := v.(type) {
+	case json.Number:
+		if !e.number(s) {
+			return false
+		}
 	case string:
 		if !e.text(s, v) {
 			return false
@@ -55,6 +62,21 @@ func (e *effort) all(v any, schemas ...*jsonschema.Schema) bool {
 	return true
 }
 
+// number is computed with exactly, once it is to be compared with anything.
+func (e *effort) number(s *jsonschema.Schema) bool {
+	const each = 4
+	steps := 0
+	for _, with := range []*big.Rat{s.Minimum, s.Maximum, s.ExclusiveMinimum, s.ExclusiveMaximum, s.MultipleOf} {
+		if with != nil {
+			steps += each
+		}
+	}
+	if s.Types != nil {
+		steps++
+	}
+	return e.take(steps)
+}
+
 func (e *effort) text(s *jsonschema.Schema, v string) bool {
 	const perStep = 256 // bytes that are looked at in the time of a step
 	steps := 0
@@ -74,14 +96,14 @@ func matchSteps(p jsonschema.Regexp, bytes int) int {
 	if p, is := p.(pattern); is {
 		size = p.size
 	}
-	const perStep = 64
+	const perStep = 16
 	return bytes * size / perStep
 }
 
 func (e *effort) list(s *jsonschema.Schema, v []any) bool {
 	if s.UniqueItems {
 		for _, one := range v {
-			if !e.take(valuesIn(one)) {
+			if !e.take(1 + weightOf(one)/weightPerStep) {
 				return false
 			}
 		}

@@ -13,7 +13,7 @@ import (
 
 // Fault is what is wrong at a place of an expression.
 type Fault struct {
-	Line, Column int // from 1; columns are characters
+	Line, Column int // from 1; columns are characters. Of a field it is that of the dot
 	Message      string
 }
 
@@ -48,12 +48,8 @@ func (s *Scope) faults(issues *cel.Issues, parsed *ast.AST) error {
 				}
 			}))
 		}
-		column := max(0, e.Location.Column()) + 1
-		if at != nil && at.Kind() == ast.SelectKind {
-			column++ // CEL's is that of the dot
-		}
 		list = append(list, Fault{
-			Line: max(1, e.Location.Line()), Column: column,
+			Line: max(1, e.Location.Line()), Column: max(0, e.Location.Column()) + 1,
 			Message: clip(s.plain(e.Message, at, parsed), maxMessage),
 		})
 	}
@@ -63,7 +59,7 @@ func (s *Scope) faults(issues *cel.Issues, parsed *ast.AST) error {
 // plain says an issue of CEL's in plain words, where it is one that happens often.
 func (s *Scope) plain(message string, at ast.Expr, parsed *ast.AST) string {
 	message, _, _ = strings.Cut(message, "\n")
-	if strings.Contains(message, "recursion") {
+	if strings.Contains(message, "recursion limit exceeded") || strings.Contains(message, "recursion depth exceeded") {
 		return fmt.Sprintf("the expression is nested too deeply, or a chain of its operators is too long: %d are the most; make it several conditions", maxNesting)
 	}
 	if what, is := strings.CutPrefix(message, "Syntax error: "); is {

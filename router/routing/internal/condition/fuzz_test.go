@@ -59,6 +59,7 @@ func FuzzDecode(f *testing.F) {
 		}
 	}
 	f.Add([]byte(`{"type":"integer"}`), []byte(`1e3`))
+	f.Add([]byte(`{}`), []byte(`10.0000000000000001`))
 	f.Add([]byte(`{"anyOf":[{"const":"a"},{"type":"object","properties":{"a":{"$ref":"#"}}}]}`), []byte(`{"a":{"a":"a"}}`))
 	f.Fuzz(func(t *testing.T, schema, payload []byte) {
 		var doc any

@@ -82,11 +82,15 @@ func (a *activation) compare(name string, x, y ref.Val) bool {
 		}
 	}
 	left := a.left
-	if count(y, &left) || name != operators.In && func() bool { left = a.left; return count(x, &left) }() {
-		a.left = left
-		return true
+	enough := count(y, &left)
+	if !enough && name != operators.In { // comparing ends with the smaller one
+		left = a.left
+		enough = count(x, &left)
 	}
-	return false
+	if enough {
+		a.left = left
+	}
+	return enough
 }
 
 func nested(v ref.Val) bool {
@@ -104,11 +108,7 @@ func count(v any, left *int) bool {
 	}
 	switch v := v.(type) {
 	case []any:
-		for _, e := range v {
-			if !count(e, left) {
-				return false
-			}
-		}
+		return countAll(v, left)
 	case map[string]any:
 		for _, e := range v {
 			if !count(e, left) {
@@ -117,6 +117,7 @@ func count(v any, left *int) bool {
 		}
 	case traits.Mapper:
 		if plain, is := v.Value().(map[string]any); is {
+			*left++ // it is the same
 			return count(plain, left)
 		}
 		for it := v.Iterator(); it.HasNext() == types.True; {
@@ -129,6 +130,15 @@ func count(v any, left *int) bool {
 			if !count(it.Next(), left) {
 				return false
 			}
+		}
+	}
+	return true
+}
+
+func countAll(list []any, left *int) bool {
+	for _, e := range list {
+		if !count(e, left) {
+			return false
 		}
 	}
 	return true

@@ -8,7 +8,8 @@ import (
 )
 
 // inspect walks all that a compiled schema refers to, and refuses what cannot be bounded. It
-// returns what comparing with the enum and const of each schema takes, where that is much.
+// returns how many steps comparing with the enum and const of each schema takes, where there are
+// many.
 func inspect(root *jsonschema.Schema) (map[*jsonschema.Schema]int, error) {
 	in := inspection{state: map[*jsonschema.Schema]visit{}, efforts: map[*jsonschema.Schema]int{}}
 	queue := []*jsonschema.Schema{root}
@@ -68,35 +69,44 @@ func (in *inspection) place(s *jsonschema.Schema) error {
 	return nil
 }
 
-// weigh adds up the values of an enum and a const.
+// weigh adds up what comparing with an enum and a const takes, in steps: numbers are compared exactly, which is
+// slow.
 func (in *inspection) weigh(s *jsonschema.Schema) {
-	n := 0
+	weight := 0
 	if s.Enum != nil {
 		for _, v := range s.Enum.Values {
-			n += valuesIn(v)
+			weight += weightOf(v)
 		}
 	}
 	if s.Const != nil {
-		n += valuesIn(*s.Const)
+		weight += weightOf(*s.Const)
 	}
-	if n > 0 {
-		in.efforts[s] = n
+	if weight >= weightPerStep {
+		in.efforts[s] = weight / weightPerStep
 	}
 }
 
-func valuesIn(v any) int {
-	n := 1
+const weightPerStep = 8
+
+func weightOf(v any) int {
+	const plain, number = 1, 32
 	switch v := v.(type) {
 	case []any:
+		n := plain
 		for _, v := range v {
-			n += valuesIn(v)
+			n += weightOf(v)
 		}
+		return n
 	case map[string]any:
+		n := plain
 		for _, v := range v {
-			n += valuesIn(v)
+			n += plain + weightOf(v)
 		}
+		return n
+	case nil, bool, string:
+		return plain
 	}
-	return n
+	return number
 }
 
 // place is where a schema is in its document.

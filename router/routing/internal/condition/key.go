@@ -5,15 +5,13 @@ import (
 	"cel.dev/cel-go/parser"
 )
 
-// textOf is an expression as CEL.
+// textOf is an expression as CEL, on one line: the same for expressions that differ in blanks and in
+// parentheses only.
 func textOf(e ast.Expr, in *ast.AST) string {
-	text, err := parser.Unparse(e, in.SourceInfo(), parser.EscapeIdentifiers(true), parser.WrapOnColumn(1<<30))
+	const never = 1 << 30
+	text, err := parser.Unparse(e, in.SourceInfo(), parser.EscapeIdentifiers(true), parser.WrapOnColumn(never))
 	if err != nil {
 		return "the expression"
 	}
 	return text
-}
-
-func canonical(e ast.Expr, in *ast.AST) string {
-	return textOf(e, in)
 }

@@ -61,7 +61,8 @@ func (p *Program) Bool(v *Values) (bool, error) {
 	if p.test == nil {
 		return false, errWant
 	}
-	return p.test(v)
+	b, err := p.test(v)
+	return b && err == nil, err
 }
 
 // Text evaluates a program that was compiled for [Text].
@@ -90,7 +91,7 @@ func (p *Program) Key() string { return p.key }
 // program puts a program together.
 func (c *compiler) program(want Result) (*Program, error) {
 	root := c.checked.Expr()
-	p := &Program{uses: c.uses(), key: canonical(root, c.checked)}
+	p := &Program{uses: c.uses(), key: textOf(root, c.checked)}
 	p.leaves = c.leaves()
 	p.impossible = c.impossible()
 	if want == Bool {

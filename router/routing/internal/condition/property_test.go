@@ -78,17 +78,18 @@ func drawLeaf(t *rapid.T) string {
 	case 2:
 		return pick("text", texts...) + " " + equal + " " + pick("other text", append(texts, nullable...)...)
 	case 3:
-		return pick("text", append(append(texts, nullable...), dyn...)...) + " in [" + word("a") + ", " + word("b") + "]"
+		more := pick("more", "", `, "1", "2", "3", "4", "5", "6", "7", "8"`)
+		return pick("text", append(append(texts, nullable...), dyn...)...) + " in [" + word("a") + ", " + word("b") + more + "]"
 	case 4:
 		return pick("flag", "payload.urgent", "payload.flag", "payload.changed_by.system_triggered", "payload.meta", "any.urgent", "true", "false")
 	case 5:
-		return "has(" + pick("field", "payload.amount", "payload.nick", "payload.changed_by.role", "payload.approved_by.role", "payload.meta", "any.meta", "any.meta.source", "payload.labels.team") + ")"
+		return "has(" + pick("field", "payload.amount", "payload.nick", "payload.changed_by.role", "payload.approved_by.role", "payload.meta", "any.meta", "any.meta.source", "payload.labels.team", "payload.meta.source", "payload.meta.x.y") + ")"
 	case 6:
 		return pick("text", texts...) + "." + pick("function", "startsWith", "endsWith", "contains") + "(" + word("word") + ")"
 	case 7:
 		return pick("number", numbers...) + " " + pick("order", "<", "<=", ">", ">=") + " " + pick("bound", "0", "78", "1500", "1500.0", "77.5", "-1", "9007199254740993")
 	case 8:
-		return pick("bound", "0", "78", "77.5", "9.5e15") + " " + pick("order", "<", "<=", ">", ">=") + " " + pick("number", numbers...)
+		return pick("bound", "0", "78", "77.0", "77.5", "9.5e15", "9007199254740993") + " " + pick("order", "<", "<=", ">", ">=") + " " + pick("number", numbers...)
 	case 9:
 		return pick("number", "payload.score == 78", "payload.amount == 1500.0", "payload.limit == 2.5", "payload.limit != null", "payload.nick == null", "payload.approved_by == null",
 			"payload.amount == payload.amount", "payload.score != payload.score", "payload.urgent == false", "payload.flag == true", "payload.flag != payload.urgent", "any.score == 78", "payload.meta == null")
@@ -124,8 +125,8 @@ func drawPayload(t *rapid.T) map[string]any {
 		"new_status": rapid.SampledFrom([]string{"intake", "approved"}).Draw(t, "new_status"),
 	}
 	maybe(p, "old_status", "intake", nil)
-	maybe(p, "amount", 0, 1500, 77.5)
-	maybe(p, "score", 0, 78, json.Number("9007199254740993"))
+	maybe(p, "amount", 0, 1500, 77.5, json.Number("9007199254740992"))
+	maybe(p, "score", 0, 77, 78, json.Number("9007199254740993"))
 	maybe(p, "urgent", true, false)
 	maybe(p, "flag", true, false, nil)
 	maybe(p, "nick", "a", nil, "")

@@ -97,6 +97,9 @@ type documentSize struct{ nodes, bytes int }
 
 func (d *documentSize) add(v any, depth int) error {
 	d.nodes++
+	if depth > maxSchemaDepth {
+		return fmt.Errorf("it is nested more than %d levels deep", maxSchemaDepth)
+	}
 	switch v := v.(type) {
 	case string:
 		d.bytes += len(v)
@@ -122,8 +125,6 @@ func (d *documentSize) add(v any, depth int) error {
 		}
 	}
 	switch {
-	case depth > maxSchemaDepth:
-		return fmt.Errorf("it is nested more than %d levels deep", maxSchemaDepth)
 	case d.nodes > maxSchemaNodes:
 		return fmt.Errorf("it has more than %d values", maxSchemaNodes)
 	case d.bytes > maxSchemaBytes:

@@ -161,11 +161,15 @@ var eventFields = []eventField{
 	eventText("severity", func(v *Values) string { return v.Severity }),
 }
 
+// maxHeaderText is the most that an envelope has in one of its texts, in bytes.
+const maxHeaderText = 1024
+
 // eventNode is that of `event`.
 var eventNode = func() *node {
 	n := &node{kind: objectNode, typeName: eventType, fields: map[string]*field{}, celType: types.NewObjectType(eventType)}
 	for _, f := range eventFields {
-		of := &node{kind: dynNode, celType: f.celType, texts: maxText}
+		of := &node{kind: dynNode, celType: f.celType, texts: maxHeaderText}
+		of.declared.texts = true
 		switch f.celType {
 		case types.StringType:
 			of.kind = textNode

@@ -101,7 +101,9 @@ type decoder struct {
 }
 
 func (d *decoder) fault(at Pos, format string, args ...any) {
-	d.faults = append(d.faults, Fault{at, fmt.Sprintf(format, args...)})
+	if len(d.faults) < maxFaults {
+		d.faults = append(d.faults, Fault{at, fmt.Sprintf(format, args...)})
+	}
 }
 
 func (d *decoder) decode(root item) {

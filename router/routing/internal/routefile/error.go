@@ -115,7 +115,7 @@ func suggest(text string, known []string) string {
 func distance(a, b string) int {
 	s, t := []rune(a), []rune(b)
 	if len(s) > maxQuoted || len(t) > maxQuoted {
-		return maxQuoted
+		return max(len(s), len(t)) // long ones are not compared
 	}
 	before, last, row := make([]int, len(t)+1), make([]int, len(t)+1), make([]int, len(t)+1)
 	for j := range last {

@@ -63,8 +63,15 @@ func (x *explainer) explain(e *jsonschema.ValidationError) {
 func nearest(e *jsonschema.ValidationError) *jsonschema.ValidationError {
 	var wrongType func(cause *jsonschema.ValidationError) bool
 	wrongType = func(cause *jsonschema.ValidationError) bool {
-		if _, is := cause.ErrorKind.(*kind.Type); is && len(cause.InstanceLocation) == len(e.InstanceLocation) {
-			return true
+		if len(cause.InstanceLocation) == len(e.InstanceLocation) {
+			switch k := cause.ErrorKind.(type) {
+			case *kind.Type:
+				return true
+			case *kind.Enum:
+				_, list := k.Got.([]any)
+				_, mapping := k.Got.(map[string]any)
+				return list || mapping
+			}
 		}
 		return slices.ContainsFunc(cause.Causes, wrongType)
 	}
@@ -150,7 +157,11 @@ func (p place) message(k jsonschema.ErrorKind) string {
 	case *kind.Type:
 		return p.wrongType(k)
 	case *kind.Enum:
-		return p.subject + " has to be " + quoteAll(texts(k.Want)) + suggest(p.node.Value, texts(k.Want))
+		message := p.subject + " has to be " + quoteAll(texts(k.Want))
+		if _, text := k.Got.(string); !text && slices.Contains(texts(k.Want), p.node.Value) {
+			return message + ": put it in quotes"
+		}
+		return message + suggest(p.node.Value, texts(k.Want))
 	case *kind.Const:
 		return p.subject + " has to be " + quoteAll(texts([]any{k.Want}))
 	case *kind.Pattern:

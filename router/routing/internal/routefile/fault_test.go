@@ -47,7 +47,10 @@ func TestStructureFaults(t *testing.T) {
 		"a period without its unit": {"routing: 1\nconsumers: {a: {timeout: 30}}", []string{"2:26: `timeout` has to be a text, not a number: a period is written 250ms, 30s, 5m, 12h, 90d, 2w or 7y"}},
 		"no period":                 {"routing: 1\nconsumers: {a: {timeout: 30 seconds}}", []string{"2:26: `timeout` is `30 seconds`: a period is written 250ms, 30s, 5m, 12h, 90d, 2w or 7y"}},
 		"a period of nothing":       {"routing: 1\nconsumers: {a: {timeout: 0s}}", []string{"2:26: `timeout` has to be longer than nothing; leave it out for its default"}},
-		"a period of ages":          {"routing: 1\nconsumers: {a: {inbox_retention: 201y, timeout: 9999999h}}", []string{"2:34: `inbox_retention` is `201y`: 200y are the most", "2:49: `timeout` is `9999999h`: 200y are the most"}},
+		"a period of ages": {
+			"routing: 1\nconsumers: {a: {inbox_retention: 201y, timeout: 9999999h, dead_letter_retention: 2000000h}}",
+			[]string{"2:34: `inbox_retention` is `201y`: 200y are the most", "2:49: `timeout` is `9999999h`: 200y are the most", "2:82: `dead_letter_retention` is `2000000h`: 200y are the most"},
+		},
 		"not allowed":               {"routing: 1\nconsumers: {a: {retry: {jitter_of: bse}}}", []string{"2:36: `jitter_of` has to be `delay` or `base` (did you mean `base`?)"}},
 		"not allowed, nothing like": {"routing: 1\nlookups: {a: {key: x, on_error: ignore}}", []string{"2:33: `on_error` has to be `retry`, `skip` or `default`"}},
 		"a number in a list":        {"routing: 1\nmatrix: {a: [b, 1]}", []string{"2:17: an element of `a` has to be a text, not a number: put it in quotes"}},
@@ -97,6 +100,15 @@ func TestStructureFaults(t *testing.T) {
 				"6:35: `minLength` has to be at least 0", "6:49: `required` has to be a list, not a text",
 			},
 		},
+		"a list of types": {
+			"routing: 1\nevents: {a: {schema: {type: [string, nul], properties: {b: {type: [null, 'null']}, c: {type: {}}, d: {type: [string, string]}}}}}",
+			[]string{
+				"2:38: an element of `type` has to be `array`, `boolean`, `integer`, `null`, `number`, `object` or `string` (did you mean `null`?)",
+				"2:68: an element of `type` has to be `array`, `boolean`, `integer`, `null`, `number`, `object` or `string`: put it in quotes",
+				"2:94: `type` has to be `array`, `boolean`, `integer`, `null`, `number`, `object` or `string`",
+				"2:118: `string` is in the list twice: first at 2:110",
+			},
+		},
 		"a duplicate key": {
 			"routing: 1\nmatrix:\n  a: [b]\n  \"a\": [c]\nmatrix: {}",
 			[]string{"4:3: the key `a` is there twice: first at 3:3", "5:1: the key `matrix` is there twice: first at 2:1"},
@@ -118,6 +130,27 @@ func TestStructureFaults(t *testing.T) {
 		},
 	} {
 		faulty(t, name, c.text, c.want...)
+	}
+}
+
+// Of very many faults the first ones are told.
+func TestVeryManyFaults(t *testing.T) {
+	t.Parallel()
+	var b strings.Builder
+	for i := range maxFaults + 100 {
+		fmt.Fprintf(&b, "\n    x%d: 1", i)
+	}
+	got := faultsOf(t, "routing: 1\nconsumers:\n  a:"+b.String(), nil)
+	if last := got[len(got)-1]; len(got) != maxFaults || !strings.HasPrefix(last, fmt.Sprintf("%d:5: unknown key `x%d`: ", maxFaults+3, maxFaults-1)) {
+		t.Errorf("got %d, the last one %s", len(got), last)
+	}
+	for text, first := range map[string]string{
+		"routing: 1\nmatrix: {a: [" + strings.Repeat(".inf,", maxFaults+100) + "]}":                              "2:14: `.inf` is no number",
+		"routing: 1\nmodifiers: [" + strings.Repeat("{name: a, when: ' ', set: {b: c}},", maxFaults/2+100) + "]": "2:29: `when` is empty",
+	} {
+		if got := faultsOf(t, text, nil); len(got) != maxFaults || !strings.HasPrefix(got[0], first) {
+			t.Errorf("got %d, the first one %s", len(got), got[0])
+		}
 	}
 }
 
@@ -211,6 +244,23 @@ func TestErrors(t *testing.T) {
 	var all *Error
 	if !errors.As(fmt.Errorf("routing: %w", NewError("r", many)), &all) || len(all.Faults) != 53 {
 		t.Error("all faults are in the error")
+	}
+}
+
+// What is meant differs by a third of its letters at most, or by one.
+func TestSuggest(t *testing.T) {
+	t.Parallel()
+	known := []string{"to", "when", "concurrency", "on_exhausted"}
+	for text, want := range map[string]string{
+		"on": "", "ot": "to", "whne": "when", "hen": "when", "what": "", "w": "", "concurency": "concurrency", "cuncurrrencie": "concurrency", "onexhausted": "on_exhausted", "exhausted": "on_exhausted", "exhaust": "",
+		strings.Repeat("when", 100): "", "": "",
+	} {
+		if want != "" {
+			want = " (did you mean `" + want + "`?)"
+		}
+		if got := suggest(text, known); got != want {
+			t.Errorf("for %q it is %q, not %q", text, got, want)
+		}
 	}
 }
 

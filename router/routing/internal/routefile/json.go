@@ -23,17 +23,12 @@ func parseJSON(src *source) (*yaml.Node, *Fault) {
 	}
 	p := jsonParser{src: src, decoder: json.NewDecoder(bytes.NewReader(src.text)), at: Pos{1, 1}}
 	p.decoder.UseNumber()
-	root, err := p.value(0)
-	switch {
-	case errors.Is(err, errTooDeep):
-		return nil, tooDeep(p.at)
-	case err != nil:
+	root, err := p.value()
+	if err != nil {
 		return nil, &Fault{p.at, "not valid JSON: " + strings.Trim(quote(err.Error()), "`")}
 	}
 	return root, nil
 }
-
-var errTooDeep = errors.New("nested too deeply")
 
 type jsonParser struct {
 	src     *source
@@ -60,26 +55,23 @@ func (p *jsonParser) token() (json.Token, error) {
 	return p.decoder.Token()
 }
 
-func (p *jsonParser) value(depth int) (*yaml.Node, error) {
+func (p *jsonParser) value() (*yaml.Node, error) {
 	token, err := p.token()
 	if err != nil {
 		return nil, err
 	}
-	return p.node(token, depth)
+	return p.node(token)
 }
 
-func (p *jsonParser) node(token json.Token, depth int) (*yaml.Node, error) {
+func (p *jsonParser) node(token json.Token) (*yaml.Node, error) {
 	n := &yaml.Node{Kind: yaml.ScalarNode, Line: p.at.Line, Column: p.at.Column}
 	switch token := token.(type) {
 	case json.Delim:
-		if depth == maxDepth {
-			return nil, errTooDeep
-		}
 		n.Kind = yaml.MappingNode
 		if token == '[' {
 			n.Kind = yaml.SequenceNode
 		}
-		return n, p.content(n, depth+1)
+		return n, p.content(n)
 	case string:
 		n.Style, n.Value = yaml.DoubleQuotedStyle, token
 	case json.Number:
@@ -93,7 +85,7 @@ func (p *jsonParser) node(token json.Token, depth int) (*yaml.Node, error) {
 }
 
 // content reads until a list or an object ends.
-func (p *jsonParser) content(n *yaml.Node, depth int) error {
+func (p *jsonParser) content(n *yaml.Node) error {
 	for {
 		token, err := p.token()
 		if err != nil {
@@ -102,7 +94,7 @@ func (p *jsonParser) content(n *yaml.Node, depth int) error {
 		if end, is := token.(json.Delim); is && (end == ']' || end == '}') {
 			return nil
 		}
-		child, err := p.node(token, depth)
+		child, err := p.node(token)
 		if err != nil {
 			return err
 		}

@@ -280,9 +280,27 @@ actions: {off: {y: [{do: no, with: {on: yes, list: [on, off], is: true}}]}}
 // Numbers keep their digits; what looks like a time is a text.
 func TestScalars(t *testing.T) {
 	t.Parallel()
-	f := parse(t, "routing: 1.0\nlookups: {a: {key: b, on_error: default, default: [1.50, 1E2, -0, 123456789012345678901234567890, 2024-01-15, 12:30, 0.1.2, '1', \"true\", ~, Null, FALSE, -, <<]}}")
+	f := parse(t, `
+routing: 1.0
+lookups:
+  a:
+    key: b
+    on_error: default
+    default:
+      - [1.50, 1E2, -0, 123456789012345678901234567890, 1e-400]
+      - [2024-01-15, 12:30, 0.1.2, -, <<, '1', "true", 1.x]
+      - [~, null, Null, NULL, true, True, TRUE, false, False, FALSE, ]
+      - >-
+        5
+      - |-
+        true
+      -
+`)
 	want := []any{
-		json.Number("1.50"), json.Number("1E2"), json.Number("-0"), json.Number("123456789012345678901234567890"), "2024-01-15", "12:30", "0.1.2", "1", "true", nil, nil, false, "-", "<<",
+		[]any{json.Number("1.50"), json.Number("1E2"), json.Number("-0"), json.Number("123456789012345678901234567890"), json.Number("1e-400")},
+		[]any{"2024-01-15", "12:30", "0.1.2", "-", "<<", "1", "true", "1.x"},
+		[]any{nil, nil, nil, nil, true, true, true, false, false, false},
+		"5", "true", nil,
 	}
 	if got := f.Lookups[0].Default; !reflect.DeepEqual(got, want) {
 		t.Errorf("got %#v", got)

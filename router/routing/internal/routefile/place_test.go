@@ -116,6 +116,27 @@ func TestPlacesOfEncodedExpressions(t *testing.T) {
 	})
 }
 
+// The blank that joins two lines is at the end of the first.
+func TestPlacesOfLineEnds(t *testing.T) {
+	t.Parallel()
+	f := parse(t, "routing: 1\nevents:\n  a: {critical: x ==\n    y}\n  b:\n    critical: >\n      x ==\n      y\n")
+	for i, want := range []Pos{{3, 21}, {7, 11}} {
+		e := f.Events[i].Critical
+		if got := e.At(1, 5); got != want {
+			t.Errorf("the blank of %q is at %s, not %s", e.Text, got, want)
+		}
+	}
+}
+
+// A literal needs no more than the column of its lines.
+func TestPlacesOfLiterals(t *testing.T) {
+	t.Parallel()
+	e := parse(t, "routing: 1\nevents:\n  a:\n    critical: |\n       x ==\n         y\n").Events[0].Critical
+	if e.Pos != (Pos{5, 8}) || e.Block != 8 || e.spans != nil {
+		t.Errorf("got %+v", e)
+	}
+}
+
 // An expression that an alias repeats has the place where it is written.
 func TestPlacesOfAliases(t *testing.T) {
 	t.Parallel()

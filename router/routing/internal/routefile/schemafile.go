@@ -80,9 +80,6 @@ func (f *schemaFiles) load(name string) (doc any, err error) {
 	if fault != nil {
 		return nil, NewError(name, []Fault{*fault})
 	}
-	if path.Ext(name) == ".json" {
-		src = nil
-	}
 	t := newTree(src, f.nodes)
 	value, _ := t.value(root, 0)
 	f.nodes = t.nodes

@@ -20,8 +20,8 @@ func tooDeep(at Pos) *Fault {
 // tree makes values of nodes: what encoding/json would make of the same data with UseNumber. What an alias repeats is
 // made once and shared.
 type tree struct {
-	src    *source // nil: JSON
-	nodes  int     // so far, of all files
+	src    *source
+	nodes  int // so far, of all files
 	faults []Fault
 	full   bool // of faults, or of nodes: nothing more is read
 
@@ -63,7 +63,7 @@ func (t *tree) value(n *yaml.Node, depth int) (value any, height int) {
 	if !t.count(1) {
 		return nil, 0
 	}
-	if n.Style&yaml.TaggedStyle != 0 || t.src != nil && n.Kind == yaml.ScalarNode && t.src.tagged(n) {
+	if n.Style&yaml.TaggedStyle != 0 || n.Kind == yaml.ScalarNode && t.src.tagged(n) {
 		t.fault(n, "a text that begins with ! has to be in quotes; YAML's tags are not supported")
 		return nil, 0
 	}
@@ -165,7 +165,7 @@ func (t *tree) key(n *yaml.Node) (key string, ok bool) {
 	case scalar.Kind != yaml.ScalarNode:
 		t.fault(n, "a key has to be a text, and this is a list or a mapping: put it in quotes")
 		return "", false
-	case scalar.Style&yaml.TaggedStyle != 0 || t.src != nil && t.src.tagged(scalar):
+	case t.src.tagged(scalar):
 		t.fault(n, "a key that begins with ! has to be in quotes; YAML's tags are not supported")
 		return "", false
 	}
