@@ -2,6 +2,7 @@ package eventing
 
 import (
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -43,9 +44,16 @@ func (p Period) Before(t time.Time) time.Time {
 	return t.AddDate(-p.Years, 0, -p.Days).Add(-p.Rest)
 }
 
-// Duration returns the period as a clock's duration, with years of 365 days.
+// Duration returns the period as a clock's duration, with years of 365 days; one that is longer than
+// a duration can be (292 years) is the longest.
 func (p Period) Duration() time.Duration {
-	return time.Duration(p.Years*365+p.Days)*24*time.Hour + p.Rest
+	const day = 24 * time.Hour
+	if days := p.Years*365 + p.Days; days < int(math.MaxInt64/day) {
+		if d := time.Duration(days) * day; d <= math.MaxInt64-p.Rest {
+			return d + p.Rest
+		}
+	}
+	return math.MaxInt64
 }
 
 // IsZero reports whether the period is of no length.

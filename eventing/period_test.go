@@ -1,6 +1,7 @@
 package eventing_test
 
 import (
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -76,6 +77,9 @@ func TestPeriodBefore(t *testing.T) {
 		if got := p.Before(c.from); !got.Equal(c.to) {
 			t.Errorf("%s before %v is %v, not %v", c.period, c.from, got, c.to)
 		}
+	}
+	if got := (eventing.Period{Years: 10_000, Rest: time.Hour}).Duration(); got != math.MaxInt64 {
+		t.Errorf("10000 years are %v", got)
 	}
 	all := eventing.Period{Years: 1, Days: 1, Rest: time.Hour}
 	if got, want := all.Before(utc(2026, time.March, 2, 6)), utc(2025, time.March, 1, 5); !got.Equal(want) {

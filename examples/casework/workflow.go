@@ -56,7 +56,7 @@ func (w *workflow) transition(ctx context.Context, tx *sql.Tx, e eventing.Event[
 	if err != nil {
 		return err
 	}
-	if false {
+	if c.status != p.PreviousStatus {
 		return impossible("case %s is at %q: it cannot be taken from %q to %q", c.reference, c.status, p.PreviousStatus, p.NewStatus)
 	}
 	if c.status == stateOnHold {

@@ -60,14 +60,19 @@ func TestCosts(t *testing.T) {
 		`small.lists.exists(l, small.lists.exists(m, l == m && l.size() > 2))`:                               "",
 		`small.texts.exists(a, small.texts.exists(b, small.texts.exists(c, small.texts.exists(d, a == b))))`: "declare maxItems",
 		// Patterns take bounds.
-		`small.text.matches("^[A-Z]{2}-[0-9]{8}-[0-9]{4}$")`:      "",
-		`small.texts.exists(x, x.matches("^[A-Z]{2}-[0-9]{4}$"))`: "",
-		`open.text.matches("^[A-Z]{2}-[0-9]{8}-[0-9]{4}$")`:       "evaluating it may take about 7.9ms, and at most 2ms is allowed: declare maxLength of open.text",
-		`any.text.matches("a+b+c+d+")`:                            "declare a schema of any",
-		`small.text.matches("(a?){300}a{300}")`:                   "",
-		`event.id.matches("^evt_")`:                               "",
-		`open.map.exists(k, k.matches("a+b"))`:                    "may take",
-		`any.exists(k, k.matches("a+b"))`:                         "may take",
+		`small.text.matches("^[A-Z]{2}-[0-9]{8}-[0-9]{4}$")`:                     "",
+		`small.texts.exists(x, x.matches("^[A-Z]{2}-[0-9]{4}$"))`:                "",
+		`open.text.matches("^[A-Z]{2}-[0-9]{8}-[0-9]{4}$")`:                      "evaluating it may take about 7.9ms, and at most 2ms is allowed: declare maxLength of open.text",
+		`any.text.matches("a+b+c+d+")`:                                           "declare a schema of any",
+		`small.text.matches("(a?){300}a{300}")`:                                  "",
+		`event.id.matches("^evt_")`:                                              "",
+		`open.map.exists(k, k.matches("a+b"))`:                                   "may take",
+		`any.exists(k, k.matches("a+b"))`:                                        "may take",
+		`open.texts.exists(x, event.occurred_at.getHours("Europe/Berlin") == 1)`: "declare maxItems of open.texts",
+		// So do lists that are concatenated, in which finding an element takes long.
+		`(open.texts + open.texts + open.texts + open.texts + open.texts).exists(x, x == "a")`:                                "may take",
+		`(small.whole > 1 ? open.texts + open.texts + open.texts + open.texts + open.texts : open.texts).exists(x, x == "a")`: "may take",
+		`(open.texts + open.texts).exists(x, x == "a")`:                                                                       "",
 		// What grows.
 		`open.objects.map(o, open.text + o.kind) == []`: "declare maxItems of open.objects, maxLength of open.text",
 		`[open.text + open.text].map(x, x + x).map(x, x + x).map(x, x + x).map(x, x + x).map(x, x + x).map(x, x + x).map(x, x + x)[0] == ""`: "declare maxLength of open.text",
@@ -237,6 +242,32 @@ func TestGuards(t *testing.T) {
 			if text, is := c.want.(string); is && (err == nil || !strings.Contains(err.Error(), text)) || !is && (err != nil || got != c.want) {
 				t.Errorf("%s is %v, %v; want %v", c.text, got, err, c.want)
 			}
+		}
+	}
+}
+
+// TestMeasures shows how large values can be by the structure of their schema.
+func TestMeasures(t *testing.T) {
+	t.Parallel()
+	inf := math.Inf(1)
+	for text, want := range map[string][2]float64{ // bytes and values
+		`{"type": "integer"}`:                 {24, 1},
+		`{"type": "string", "maxLength": 20}`: {82, 1},
+		`{"type": "string"}`:                  {65538, 1},
+		`{"enum": ["four", "a"]}`:             {6, 1},
+		`{}`:                                  {inf, inf},
+		`{"type": "array", "maxItems": 10, "items": {"type": "integer"}}`:                                                     {262, 11},
+		`{"type": "array", "items": {"type": "boolean"}}`:                                                                     {26002, 1001},
+		`{"type": "array", "maxItems": 10}`:                                                                                   {inf, inf},
+		`{"type": "object", "maxProperties": 5, "additionalProperties": {"type": "integer"}}`:                                 {inf, 6},
+		`{"type": "object", "properties": {"a": {"type": "integer"}}}`:                                                        {inf, inf},
+		`{"type": "object", "properties": {"ab": {"type": "integer"}, "c": {"type": "null"}}, "additionalProperties": false}`: {61, 3},
+		`{"type": "object", "properties": {"a": {"$ref": "#"}}, "additionalProperties": false}`:                               {inf, inf},
+		`{"type": "object", "properties": {"a": {"type": "array", "items": {"$ref": "#"}}}, "additionalProperties": false}`:   {inf, inf},
+	} {
+		n := schema(t, "x/1", text, nil).root
+		if n.maxBytes != want[0] || n.maxNodes != want[1] {
+			t.Errorf("%s has %v bytes and %v values, not %v", text, n.maxBytes, n.maxNodes, want)
 		}
 	}
 }

@@ -189,8 +189,6 @@ func (z *normaliser) value(v any, n *node) (any, error) {
 			of := n.element()
 			if f := n.fields[k]; f != nil {
 				of = f.node
-			} else if n.kind == objectNode {
-				of = dynamic
 			}
 			z.path = append(z.path, k)
 			e, err := z.value(e, of)

@@ -79,6 +79,9 @@ func (n *node) measure() {
 		e := n.element()
 		e.measure()
 		n.maxBytes, n.maxNodes = float64(n.items)*(e.maxBytes+leastBytes)+leastBytes, float64(n.items)*e.maxNodes+1
+	case mapNode: // its keys may be long
+		n.element().measure()
+		n.maxNodes = float64(n.entries)*n.element().maxNodes + 1
 	case objectNode:
 		if n.open {
 			break

@@ -95,6 +95,12 @@ func TestAlternatives(t *testing.T) {
 			t.Errorf("%s is %+v, not a %s", name, f, want)
 		}
 	}
+	either := schema(t, "x/1", `{"anyOf": [
+		{"type": "object", "properties": {"a": {"type": "string"}}}, {"type": "null"}, {"type": "object", "properties": {"a": {"type": "string", "enum": ["x"]}}}
+	]}`, nil).root
+	if f := either.fields["a"]; f == nil || f.node.kind != textNode || f.node.words != nil || !either.nullable {
+		t.Errorf("two objects or null: %+v", either)
+	}
 	if s.root.fields["asked"] != nil {
 		t.Error("a field that is only asked about is known")
 	}
