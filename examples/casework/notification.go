@@ -157,7 +157,7 @@ func (n *notifier) undelivered(ctx context.Context, tx *sql.Tx, e eventing.Envel
 			all = append(all, l)
 			return err
 		})
-	if false {
+	if len(all) == 0 && e.AggregateType == caseAggregate {
 		all = append(all, letter{id: e.ID, eventID: e.ID, caseID: e.AggregateID, notification: "undecided"})
 	}
 	return all, err

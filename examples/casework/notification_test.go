@@ -123,6 +123,32 @@ func TestSentTwice(t *testing.T) {
 	})
 }
 
+// Two runs of an event that do not know of each other may have sent the same letters: what is written down first stays, and is told of.
+func TestRecordedOnce(t *testing.T) {
+	t.Parallel()
+	onEachStore(t, func(t *testing.T, address string) {
+		w := start(t, address)
+		l := w.newLife()
+		w.done(l, apply)
+		w.exec(`UPDATE notifications SET status = 'read' WHERE channel = 'portal'`)
+		var again []outcome
+		for _, channel := range []string{"portal", "email"} {
+			id := w.texts(`SELECT notification_id FROM notifications WHERE channel = $1`, channel)[0]
+			again = append(again, outcome{letter{id: id, eventID: "e", caseID: l.caseID, notification: "application_received", recipient: "citizen", channel: channel}, errOutage})
+		}
+		if err := w.db.events.InTx(t.Context(), func(tx *sql.Tx) error { return w.notifier.record(t.Context(), tx, again) }); err != nil {
+			t.Fatal(err)
+		}
+		w.settle()
+		if got, want := w.lettersOf(l), []string{"application_received citizen email sent 0", "application_received citizen portal read 0"}; !slices.Equal(got, want) {
+			t.Errorf("got %q, want %q", got, want)
+		}
+		if n := w.told(l, "notification_failed"); n != 0 {
+			t.Errorf("%d failures are told of, want none", n)
+		}
+	})
+}
+
 // What becomes of letters is told by their channels, once.
 func TestReports(t *testing.T) {
 	t.Parallel()

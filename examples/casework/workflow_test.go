@@ -175,7 +175,7 @@ func TestImpossible(t *testing.T) {
 		says string
 	}{
 		{[]act{change(stateIntake, stateApproved, "", handler)}, "cannot take it"},
-		{[]act{change(stateIntake, stateEligibilityCheck, "", handler)}, "a case_handler cannot take it"}, // the engine's
+		{[]act{change(stateIntake, stateOnHold, "", handler)}, "a case_handler cannot take it"}, // the engine's
 		{[]act{change(stateIntake, stateIntake, "", handler)}, "cannot take it"},
 		{[]act{change(stateValidation, stateEligibilityCheck, "", handler)}, `it cannot be taken from "validation"`},
 		{[]act{finish("Early.")}, `cannot take it to "closed"`},

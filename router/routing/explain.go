@@ -196,6 +196,21 @@ func (t *eventType) latest() int {
 	return t.versions[len(t.versions)-1]
 }
 
+// beside adds the consumers that are registered in Go and that the file does not declare: their handlers decide.
+func (r *Router) beside(x *Explanation) {
+	routes, routed := r.Route(x.EventType)
+	for _, route := range routes {
+		if r.table.consumers[route.Consumer] == nil {
+			x.Consumers = append(x.Consumers, ConsumerExplanation{
+				Consumer: route.Consumer, Delivered: true, Why: "it has a handler for it, registered in Go; the routing file does not declare the consumer",
+			})
+		}
+	}
+	if routed {
+		x.Unroutable = ""
+	}
+}
+
 func (x *ConsumerExplanation) fails(err error) {
 	if err == nil {
 		return

@@ -114,6 +114,19 @@ func TestOtherConsumersBesideTheTable(t *testing.T) {
 	if _, routed := app.Route("unknown"); routed {
 		t.Error("an unknown type is routed: the table's consumers take all types, and yet only those of the matrix")
 	}
+	for eventType, want := range map[string]string{"weather": "statistics", "noise": ""} {
+		x := app.Explain(t.Context(), eventing.Envelope{Header: eventing.Header{Type: eventType}})
+		var got string
+		for _, c := range x.Consumers {
+			got += c.Consumer
+		}
+		if x.Unroutable != "" || got != want {
+			t.Errorf("%s is explained as %+v; want it at %q", eventType, x, want)
+		}
+	}
+	if x := app.Explain(t.Context(), eventing.Envelope{Header: eventing.Header{Type: "unknown"}}); x.Unroutable == "" {
+		t.Errorf("an unknown type is explained as %+v", x)
+	}
 	if app.Version() != app.Table().Version() {
 		t.Error("the version is not the table's")
 	}

@@ -200,7 +200,9 @@ func (r *Router) Ignore(eventTypes ...string) {
 // Explain tells what the running consumers would do about an event, and why. It makes the lookups that they would make,
 // and has no effect.
 func (r *Router) Explain(ctx context.Context, e eventing.Envelope) Explanation {
-	return r.table.explain(ctx, e, r.ups, r.lookups)
+	x := r.table.explain(ctx, e, r.ups, r.lookups)
+	r.beside(&x)
+	return x
 }
 
 // HandleTx registers the handler of a consumer's action. It runs in the transaction that records the event as processed: what
