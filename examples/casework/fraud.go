@@ -105,7 +105,7 @@ func (f *fraud) flagIfFrequent(ctx context.Context, tx *sql.Tx, h eventing.Heade
 		return err
 	}
 	n, err := f.facts(ctx, tx, kind, subject, h.OccurredAt.AddDate(0, 0, -int(a.Number("within_days"))))
-	if err != nil || n < int(a.Number("more_than")) {
+	if err != nil || n <= int(a.Number("more_than")) {
 		return err
 	}
 	return f.signal(ctx, tx, h, caseID, signal)

@@ -18,10 +18,8 @@ func (t *Table) decide(ctx context.Context, consumer string, e *event, from sour
 		return nil, notRouted(fmt.Errorf("the routing file %s (version %s) sends no %s to %s: whoever dispatched it has another one", t.file.Name, t.Version(), e.Type, consumer))
 	}
 	ev := evaluation{table: t, event: e, from: from, rec: rec}
-	if len(t.lookups) > 0 {
-		ev.states = make([]lookupState, len(t.lookups))
-		clear(e.values.Vars[1:])
-	}
+	clear(e.states)
+	clear(e.values.Vars[1:])
 	var actions []Action
 	for i := range c.rules {
 		r := &c.rules[i]
@@ -82,7 +80,6 @@ type evaluation struct {
 	event   *event
 	from    source
 	rec     *recorder
-	states  []lookupState
 	skipped string // the lookup that kept the last condition from holding
 }
 
@@ -119,7 +116,7 @@ func (ev *evaluation) holds(ctx context.Context, when *condition.Program, needs 
 
 // need has a lookup's value in its slot, and reports whether it is there.
 func (ev *evaluation) need(ctx context.Context, slot int) (bool, error) {
-	state := &ev.states[slot-1]
+	state := &ev.event.states[slot-1]
 	if *state != unasked {
 		return *state == found, nil
 	}
@@ -156,7 +153,7 @@ func (ev *evaluation) look(ctx context.Context, slot int, l *lookup) (key string
 		return "", nil, noKey(l.src.Text)
 	}
 	for _, other := range k.needs {
-		if ev.states[other-1] == missing {
+		if ev.event.states[other-1] == missing {
 			return "", nil, fmt.Errorf("its key needs %s, which is missing", ev.table.lookups[other-1].src.Text)
 		}
 	}

@@ -43,6 +43,7 @@ type event struct {
 
 	typ    *eventType
 	values condition.Values // Vars[0] is the payload
+	states []lookupState    // of the evaluation that is under way
 }
 
 // versionKey is the version as the schemas of a type are found by: all payloads of a type without schemas are alike.
@@ -95,7 +96,7 @@ func (t *Table) open(e eventing.Envelope, ups upcasters) (*event, error) {
 			return nil, eventing.PermanentWithReason(ReasonUpcastFailed, fmt.Errorf("bring %s to version %d: %w", e.Type, next, err))
 		}
 	}
-	ev := &event{Envelope: e, typ: typ, values: condition.Values{Vars: make([]any, 1+len(t.lookups))}}
+	ev := &event{Envelope: e, typ: typ, values: condition.Values{Vars: make([]any, 1+len(t.lookups))}, states: make([]lookupState, len(t.lookups))}
 	ev.values.Event = &ev.Header
 	ev.values.Vars[0] = payload
 	return ev, ev.judge()
