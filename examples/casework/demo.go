@@ -129,6 +129,15 @@ func (d demo) operate(ctx context.Context) error {
 			d.tell.say("\n  %s: %d, such as\n\n    waybill %s", what, len(letters), fmt.Sprintf(commands[what], letters[0].EventID))
 		}
 	}
+	for _, consumer := range []string{notificationEngine, fraudEngine} {
+		letters, err := o.accept(ctx, consumer)
+		if err != nil {
+			return err
+		}
+		if len(letters) > 0 {
+			d.tell.say("\n  %d dead letters of %s closed: %s.", len(letters), consumer, insteadOf[consumer])
+		}
+	}
 	if err := d.clock.settle(ctx, d.db); err != nil {
 		return err
 	}

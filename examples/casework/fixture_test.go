@@ -114,6 +114,14 @@ func (w world) underReview() *life {
 	return l
 }
 
+// accepted has the operator close the dead letter of what was dealt with in another way: there has to be one.
+func (w world) accepted(consumer string) {
+	w.Helper()
+	if letters, err := newOperator(w.system, w.clock).accept(w.Context(), consumer); err != nil || len(letters) != 1 {
+		w.Errorf("%d dead letters of %s were closed, %v, want 1", len(letters), consumer, err)
+	}
+}
+
 // settle waits until nothing is on its way any more; retries are not waited for, but made.
 func (w world) settle() {
 	w.Helper()

@@ -74,7 +74,7 @@ func TestFraudAlert(t *testing.T) {
 	})
 }
 
-// What nobody can judge at any attempt counts as of medium risk: there is no dead letter, and the score is told.
+// What nobody can judge at any attempt counts as of medium risk, and the score is told. The dead letter is for somebody to see.
 func TestDefaultIsMedium(t *testing.T) {
 	t.Parallel()
 	onEachStore(t, func(t *testing.T, address string) {
@@ -86,9 +86,10 @@ func TestDefaultIsMedium(t *testing.T) {
 		if signals, risk := w.risk(l); !slices.Equal(signals, []string{"NOT_ASSESSED"}) || risk != "40 MEDIUM" {
 			t.Errorf("got %q and %s, want NOT_ASSESSED and 40 MEDIUM", signals, risk)
 		}
-		if c := w.tally.consumers[fraudEngine]; c.instead != 1 || c.failed != 6 || w.told(l, "fraud_score_updated") != 1 || w.count(`SELECT count(*) FROM dead_letter_consumers`) != 0 {
+		if c := w.tally.consumers[fraudEngine]; c.instead != 1 || c.failed != 6 || w.told(l, "fraud_score_updated") != 1 {
 			t.Errorf("the tally has %+v", c)
 		}
+		w.accepted(fraudEngine)
 		w.clean()
 	})
 }

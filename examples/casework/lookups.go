@@ -60,7 +60,7 @@ func lookups(db *sql.DB, s *switches) map[string]routing.LookupFunc {
 
 func lookup[T any](s *switches, name string, find func(ctx context.Context, id string) (T, error)) routing.LookupFunc {
 	return func(ctx context.Context, id string) (any, error) {
-		if err := s.pass(context.WithoutCancel(ctx), "lookup "+name, "x"+id); err != nil {
+		if err := s.pass(ctx, "lookup "+name, id); err != nil {
 			return nil, err
 		}
 		found, err := find(ctx, id)

@@ -8,7 +8,7 @@ import (
 	"github.com/waybill-go/waybill/eventing"
 )
 
-// What an operator does about cases that are frozen.
+// What an operator does about cases that are frozen, and about events that were dealt with in another way.
 
 const (
 	operatorName = "operator"
@@ -21,6 +21,12 @@ const (
 	mendedNote = "the status is again what its last transition says"
 	twiceNote  = "decided twice: the first decision stands"
 )
+
+// insteadOf says what was done in place of what could not be, by consumer.
+var insteadOf = map[string]string{
+	notificationEngine: "the case's handler was told instead",
+	fraudEngine:        "the case counts as of medium risk",
+}
 
 // commands are what does the same from a shell.
 var commands = map[string]string{
@@ -78,4 +84,15 @@ func (o *operator) release(ctx context.Context, d eventing.DeadLetter) (did stri
 		return replayed, o.letters.Replay(ctx, d.Target(), operatorName, mendedNote)
 	}
 	return discarded, o.letters.Discard(ctx, d.Target(), operatorName, twiceNote)
+}
+
+// accept closes the dead letters of a consumer that has found another way, and returns them.
+func (o *operator) accept(ctx context.Context, consumer string) ([]eventing.DeadLetter, error) {
+	letters, err := o.letters.List(ctx, eventing.DeadLetterFilter{Consumer: consumer, OpenOnly: true, Limit: 10_000})
+	for _, d := range letters {
+		if err := o.letters.Discard(ctx, d.Target(), operatorName, insteadOf[consumer]); err != nil {
+			return nil, err
+		}
+	}
+	return letters, err
 }

@@ -64,7 +64,7 @@ func (s *system) report(ctx context.Context, tx *sql.Tx, letters []letter, now t
 		default:
 			events = append(events, about(l.caseID, notificationDelivered{l.id, l.channel, now}))
 		}
-		if _, err := tx.ExecContext(ctx, `UPDATE notifications SET status = $2 WHERE notification_id = $1 AND status IN ('sent', 'fallback')`, l.id, status); err != nil {
+		if _, err := tx.ExecContext(ctx, `UPDATE notifications SET status = $2 WHERE notification_id = $1`, l.id, status); err != nil {
 			return err
 		}
 	}

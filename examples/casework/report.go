@@ -123,7 +123,7 @@ func (r report) consumers(ctx context.Context) error {
 	rows := []string{"consumer\tprocessed\tfailed attempts\tfallback or default\tdead letters\tparked"}
 	for _, name := range r.table.Consumers() {
 		if c := t.consumers[name]; c != nil {
-			rows = append(rows, fmt.Sprintf("%s\t%d\t%d\t%d\t%d\t%d", name, c.processed+c.instead, c.failed, c.instead, c.dead, c.parked))
+			rows = append(rows, fmt.Sprintf("%s\t%d\t%d\t%d\t%d\t%d", name, c.processed, c.failed, c.instead, c.dead, c.parked))
 		}
 	}
 	if err := r.rows(rows); err != nil {

@@ -18,7 +18,7 @@ type tally struct {
 // consumerTally counts attempts and events of one consumer.
 type consumerTally struct {
 	processed, failed, parked, dead int
-	// instead: exhausted, and processed all the same, by the fallback or the default.
+	// instead: dead, and dealt with by the fallback or the default.
 	instead int
 }
 
@@ -54,8 +54,9 @@ func (t *tally) observer() *eventing.Observer {
 					return
 				case c.State == eventing.StateDead:
 					n.dead++
-				case c.State == eventing.StateNone:
-					n.instead++
+					if insteadOf[c.Consumer] != "" {
+						n.instead++
+					}
 				}
 				n.failed++
 			})

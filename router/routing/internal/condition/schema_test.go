@@ -2,6 +2,8 @@ package condition
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"reflect"
 	"strings"
 	"testing"
@@ -171,6 +173,20 @@ func TestDefinitions(t *testing.T) {
 	}
 	if _, err := CompileSchema("x/1", decoded(t, `{"$defs": 1}`), map[string]any{"own": true}); err == nil || !strings.Contains(err.Error(), "$defs is no object") {
 		t.Errorf("$defs is a number: %v", err)
+	}
+}
+
+// TestNothingIsLoaded refers to a file that there is.
+func TestNothingIsLoaded(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "other.json")
+	if err := os.WriteFile(file, []byte(`{"type": "string"}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, ref := range []string{"file://" + file, file} {
+		if _, err := CompileSchema("x/1", map[string]any{"$ref": ref}, nil); err == nil || !strings.Contains(err.Error(), "only references within the schema are followed") {
+			t.Errorf("%s: %v", ref, err)
+		}
 	}
 }
 
