@@ -79,7 +79,7 @@ func (f *flights) rejoin(row *OutboxRow) *sending {
 		for _, o := range s.msgs {
 			s.taken = append(s.taken, o.topic)
 		}
-		s.early, s.msgs = false, nil
+		s.msgs = nil
 	}
 	return s
 }
@@ -93,7 +93,9 @@ func (f *flights) take(s *sending) {
 	if f.rows[s.row.Seq] == nil {
 		f.rows[s.row.Seq] = s
 		f.use(s.row.Partition, 1)
+		return
 	}
+	s.early = false // no sooner: what lands before the second part is out must not complete the row
 }
 
 // land records that one message of a row is done. A row of which one message

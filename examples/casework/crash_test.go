@@ -15,7 +15,7 @@ func TestCrashWorkflow(t *testing.T) {
 	kills := 5
 	switch {
 	case testkit.Long():
-		kills = 60
+		kills = 200
 	case testing.Short():
 		kills = 3
 	}

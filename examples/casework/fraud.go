@@ -24,14 +24,26 @@ type fraud struct {
 
 func (f *fraud) register(s *system) error {
 	return errors.Join(
-		handleTx(s, fraudEngine, "screen_case", f.screen),
-		handleTx(s, fraudEngine, "update_profile", f.updateProfile),
-		handleTx(s, fraudEngine, "weigh_evaluation", f.weighEvaluation),
-		handleTx(s, fraudEngine, "flag_override", f.flagOverride),
-		handleTx(s, fraudEngine, "analyze_document", f.analyzeDocument),
-		handleTx(s, fraudEngine, "raise_suspicion", f.raiseSuspicion),
-		handleTx(s, fraudEngine, "check_payments", f.checkPayments),
+		judge(s, f, "screen_case", f.screen),
+		judge(s, f, "update_profile", f.updateProfile),
+		judge(s, f, "weigh_evaluation", f.weighEvaluation),
+		judge(s, f, "flag_override", f.flagOverride),
+		judge(s, f, "analyze_document", f.analyzeDocument),
+		judge(s, f, "raise_suspicion", f.raiseSuspicion),
+		judge(s, f, "check_payments", f.checkPayments),
 	)
+}
+
+// judge registers the handler of an action. If the event could not be judged before, what was assumed instead no longer counts.
+func judge[T any](s *system, f *fraud, action string, fn func(context.Context, *sql.Tx, eventing.Event[T], routing.Action) error) error {
+	return handleTx(s, fraudEngine, action, func(ctx context.Context, tx *sql.Tx, e eventing.Event[T], a routing.Action) error {
+		if attempt, _ := eventing.AttemptFromContext(ctx); attempt.Generation > 0 { // a replay
+			if err := f.withdraw(ctx, tx, e.Header); err != nil {
+				return err
+			}
+		}
+		return fn(ctx, tx, e, a)
+	})
 }
 
 // screen looks at a new case: who else lives at that address, what else the citizen has applied for,
@@ -131,14 +143,16 @@ func (f *fraud) raiseSuspicion(ctx context.Context, tx *sql.Tx, e eventing.Event
 }
 
 // assumeMedium is what becomes of an event that could not be judged at any attempt: the case counts as of
-// medium risk, until signals say more. It runs in the transaction that concludes the event. The library has logged the failure.
+// medium risk, until signals say more, or the event's dead letter is replayed. It runs in the transaction that concludes the event. The library has logged the failure.
 func (f *fraud) assumeMedium(ctx context.Context, tx any, c eventing.Conclusion) error {
 	e := c.Envelope // its payload may be what is wrong
 	if e.AggregateType != caseAggregate {
 		return fmt.Errorf("%s %s is about no case", e.Type, e.ID)
 	}
-	return f.signal(ctx, tx.(*sql.Tx), e.Header, e.AggregateID, weighedSignal{"NOT_ASSESSED", levelMedium, mediumScore})
+	return f.signal(ctx, tx.(*sql.Tx), e.Header, e.AggregateID, weighedSignal{notAssessed, levelMedium, mediumScore})
 }
+
+const notAssessed = "NOT_ASSESSED"
 
 func citizenOf(ctx context.Context, tx *sql.Tx, caseID string) (id string, err error) {
 	if err = tx.QueryRowContext(ctx, `SELECT citizen_id FROM cases WHERE case_id = $1`, caseID).Scan(&id); err != nil {

@@ -94,6 +94,40 @@ func TestDefaultIsMedium(t *testing.T) {
 	})
 }
 
+// A replay that succeeds takes the place of what was assumed; one that fails again does not.
+func TestAssumptionWithdrawn(t *testing.T) {
+	t.Parallel()
+	onEachStore(t, func(t *testing.T, address string) {
+		w := start(t, address)
+		neighbour, l := w.newLife(), w.newLife()
+		l.citizen.address = neighbour.citizen.address
+		w.done(neighbour, apply)
+		w.turn("watch list", failing(errOutage))
+		w.done(l, apply, upload, refuse)
+		replay := func(wantSignals []string, wantRisk string) {
+			t.Helper()
+			letters, err := eventing.NewDeadLetters(w.db.events, eventing.WithClock(w.clock.now)).List(t.Context(), eventing.DeadLetterFilter{Consumer: fraudEngine, OpenOnly: true})
+			if err != nil || len(letters) != 1 {
+				t.Fatalf("there are %d dead letters, %v, want 1", len(letters), err)
+			}
+			if err := newOperator(w.system, w.clock).letters.Replay(t.Context(), letters[0].Target(), operatorName, "the watch list is back"); err != nil {
+				t.Fatal(err)
+			}
+			w.settle()
+			if signals, risk := w.risk(l); !slices.Equal(signals, wantSignals) || risk != wantRisk {
+				t.Errorf("got %q and %s, want %q and %s", signals, risk, wantSignals, wantRisk)
+			}
+		}
+		replay([]string{"DOCUMENT_REJECTED", "NOT_ASSESSED"}, "50 MEDIUM")
+		w.turn("watch list", nil)
+		replay([]string{"DOCUMENT_REJECTED", "DUPLICATE_ADDRESS"}, "40 MEDIUM") // not 80, and no alert
+		if n := w.told(l, "fraud_alert_triggered"); n != 0 {
+			t.Errorf("there are %d alerts, want none", n)
+		}
+		w.clean()
+	})
+}
+
 // What is suspicious if it happens often, and at once.
 func TestFrequency(t *testing.T) {
 	t.Parallel()

@@ -54,7 +54,7 @@ func (f *fraud) signal(ctx context.Context, tx *sql.Tx, h eventing.Header, caseI
 		}
 	}
 	if score != before {
-		if _, err := tx.ExecContext(ctx, `UPDATE risk_profiles SET score = $2, risk_level = $3 WHERE case_id = $1`, caseID, score, levelOf(score)); err != nil {
+		if err := setScore(ctx, tx, caseID, score); err != nil {
 			return err
 		}
 		events = append(events, about(caseID, fraudScoreUpdated{caseID, before, score, levelOf(score)}))
@@ -74,6 +74,33 @@ func (f *fraud) signal(ctx context.Context, tx *sql.Tx, h eventing.Header, caseI
 func lockScore(ctx context.Context, tx *sql.Tx, caseID string) (score int, err error) {
 	err = tx.QueryRowContext(ctx, `INSERT INTO risk_profiles (case_id) VALUES ($1) ON CONFLICT (case_id) DO UPDATE SET case_id = excluded.case_id RETURNING score`, caseID).Scan(&score)
 	return score, err
+}
+
+func setScore(ctx context.Context, tx *sql.Tx, caseID string, score int) error {
+	_, err := tx.ExecContext(ctx, `UPDATE risk_profiles SET score = $2, risk_level = $3 WHERE case_id = $1`, caseID, score, levelOf(score))
+	return err
+}
+
+// withdraw takes back what was assumed about a case because of an event.
+func (f *fraud) withdraw(ctx context.Context, tx *sql.Tx, h eventing.Header) error {
+	caseID := h.AggregateID
+	before, err := lockScore(ctx, tx, caseID)
+	if err != nil {
+		return err
+	}
+	removed, err := affected(tx.ExecContext(ctx, `DELETE FROM fraud_signals WHERE signal_id = $1`, derived(h.ID, notAssessed)))
+	if err != nil || removed == 0 {
+		return err
+	}
+	sum, err := count(ctx, tx, `SELECT coalesce(sum(weight), 0) FROM fraud_signals WHERE case_id = $1`, caseID)
+	if err != nil {
+		return err
+	}
+	score := min(sum, maxScore)
+	if err := setScore(ctx, tx, caseID, score); err != nil {
+		return err
+	}
+	return f.outbox.Append(ctx, tx, about(caseID, fraudScoreUpdated{caseID, before, score, levelOf(score)}))
 }
 
 func (f *fraud) alert(ctx context.Context, tx *sql.Tx, h eventing.Header, caseID string, score int) (fraudAlertTriggered, error) {

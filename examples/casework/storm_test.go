@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -74,6 +75,9 @@ func (s *storm) rage(kills int) {
 		}
 		victim := workers[i%2]
 		victim.Await(victim.atWork, patient)
+		if i%2 == 1 { // else the cases might get nowhere
+			s.progress()
+		}
 		victim.Kill(time.Duration(s.random.Int64N(int64(within))))
 		s.kills++
 		s.transitions = s.world.count(`SELECT count(*) FROM case_transitions`)
@@ -84,6 +88,17 @@ func (s *storm) rage(kills int) {
 	for _, w := range workers {
 		w.Kill(0)
 	}
+}
+
+// progress waits for a transition since the last kill.
+func (s *storm) progress() {
+	s.Helper()
+	testkit.Eventually(s, patient, func() error {
+		if s.world.count(`SELECT count(*) FROM case_transitions`) == s.transitions {
+			return errors.New("no case has made a transition")
+		}
+		return nil
+	})
 }
 
 // people work on several cases at a time, and wait for no answer: that the events of each case are handled in
