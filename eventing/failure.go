@@ -59,4 +59,4 @@ func (d *Dispatcher) fail(ctx context.Context, f failure) error {
 	return nil
 }
 
-var errNoRoute = errors.New("no consumer is routed for this type of event; register a handler, or declare that nobody needs it")
+var errNoRoute = errors.New("no consumer is routed for this type of event; register a handler or declare it in the routing file, or say that nobody needs it")
