@@ -1,11 +1,14 @@
 package routing
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/waybill-go/waybill/eventing"
 )
@@ -197,5 +200,25 @@ func TestActionParameters(t *testing.T) {
 	other.params["l"] = []string{"y", "x"}
 	if a.Equal(other) || a.Equal(Action{Name: "b", params: a.params}) || a.Equal(Action{Name: "a", params: map[string]any{"l": "x"}}) {
 		t.Error("other actions are equal")
+	}
+}
+
+// A function may have a deadline of its own, which is not the lookup's.
+func TestLookupWithADeadlineOfItsOwnFails(t *testing.T) {
+	t.Parallel()
+	table := parse(t, shop)
+	calls := 0
+	from := newFunctions(table, map[string]LookupFunc{"customer": func(context.Context, string) (any, error) {
+		if calls++; calls == 1 {
+			return nil, fmt.Errorf("ask the register: %w", context.DeadlineExceeded)
+		}
+		return map[string]bool{"vip": true}, nil
+	}}, time.Now)
+	e := placed(2, `{"order_id":"a","total":5,"customer_id":"c"}`)
+	if _, err := decideFor(t, table, "mail", e, nil, from); err == nil || !strings.Contains(err.Error(), "lookup customer: ask the register") {
+		t.Errorf("got %v; want the register's error", err)
+	}
+	if actions, err := decideFor(t, table, "mail", e, nil, from); err != nil || !slices.Contains(actions[0].List("to"), "boss") {
+		t.Errorf("the next attempt decides %v, %v", actions, err)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"slices"
 
 	"github.com/waybill-go/waybill/eventing"
 )
@@ -161,7 +162,7 @@ func (t *Table) attempt(ctx context.Context, c *consumer, e *event, from source,
 	return safely(func() error {
 		actions, err := t.decide(ctx, c.src.Text, e, from, rec)
 		if len(actions) > 0 {
-			rec.to.Actions = actions
+			rec.to.Actions = slices.Clone(actions) // what is the table's is not for writing
 		}
 		if err == nil {
 			err = ctx.Err()

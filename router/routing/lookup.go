@@ -58,11 +58,8 @@ func (f *functions) find(ctx context.Context, l *lookup, key string) (value any,
 	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("no answer within %s", timeout))
 	defer cancel()
 	raw, err := f.funcs[l.src.Text](ctx, key)
-	if err == nil && ctx.Err() != nil {
+	if ctx.Err() != nil && (err == nil || errors.Is(err, context.DeadlineExceeded)) {
 		err = context.Cause(ctx) // an answer that comes too late is none
-	}
-	if errors.Is(err, context.DeadlineExceeded) {
-		err = context.Cause(ctx)
 	}
 	if err != nil {
 		return nil, err
