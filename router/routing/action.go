@@ -44,11 +44,30 @@ func (a Action) Bool(name string) bool {
 func (a Action) Params() map[string]any {
 	params := maps.Clone(a.params)
 	for name, value := range params {
-		if list, is := value.([]string); is {
-			params[name] = slices.Clone(list)
-		}
+		params[name] = cloned(value)
 	}
 	return params
+}
+
+// cloned copies a value, and what is in it.
+func cloned(value any) any {
+	switch v := value.(type) {
+	case []string:
+		return slices.Clone(v)
+	case []any:
+		list := make([]any, len(v))
+		for i, e := range v {
+			list[i] = cloned(e)
+		}
+		return list
+	case map[string]any:
+		object := make(map[string]any, len(v))
+		for name, e := range v {
+			object[name] = cloned(e)
+		}
+		return object
+	}
+	return value
 }
 
 type actionJSON struct {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"strings"
 	"testing"
 	"time"
@@ -129,7 +130,7 @@ func caseworkMix(b *testing.B) (*Table, []*event, source) {
 	if len(seen) != len(table.types) {
 		b.Fatalf("the mix has %d types of %d", len(seen), len(table.types))
 	}
-	return table, mix, newFunctions(table, caseworkLookups, time.Now)
+	return table, mix, newFunctions(table, caseworkLookups, time.Now, slog.New(slog.DiscardHandler))
 }
 
 // BenchmarkMatrix decides who gets an event, for the casework mix of types.

@@ -83,6 +83,7 @@ func (c *compiler) cells() {
 		}
 		if src.Type.Text != routefile.Any {
 			if t := c.eventType(src.Type); t != nil && t.cells[src.Consumer.Text] != nil {
+				t.cells[src.Consumer.Text].own = true
 				c.rules(t.cells[src.Consumer.Text], src)
 			}
 		}
@@ -98,7 +99,7 @@ func (c *compiler) cells() {
 			return
 		}
 		for _, e := range c.file.Events {
-			if cell := c.table.types[e.Text].cells[src.Consumer.Text]; cell != nil && cell.rules == nil {
+			if cell := c.table.types[e.Text].cells[src.Consumer.Text]; cell != nil && !cell.own {
 				c.rules(cell, src)
 			}
 		}

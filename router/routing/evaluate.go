@@ -91,11 +91,16 @@ const (
 	missing // and what needs it does not apply
 )
 
-// holds reports whether a condition holds, and what it needs is there.
+// holds reports whether a condition holds, and what it needs is there. Nothing is looked up for what the event decides alone.
 func (ev *evaluation) holds(ctx context.Context, when *condition.Program, needs []int, line int) (bool, error) {
 	ev.skipped = ""
 	if when == nil {
 		return true, nil
+	}
+	if len(needs) > 0 {
+		if holds, decided := when.Early(&ev.event.values); decided {
+			return holds, nil
+		}
 	}
 	for _, slot := range needs {
 		there, err := ev.need(ctx, slot)

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"testing"
@@ -203,6 +204,101 @@ func TestActionParameters(t *testing.T) {
 	}
 }
 
+const guarded = `
+routing: 1
+consumers: {c: {}}
+events: {e: {schema: {type: object, properties: {kind: {type: string}, guest: {type: string}}}}}
+matrix: {e: [c]}
+actions:
+  e:
+    c:
+      - {when: payload.kind == "a" && (has(payload.guest) && guest.vip), do: both}
+      - {when: payload.kind == "b" || guest.vip, do: either}
+      - {do: neither}
+lookups:
+  guest: {key: payload.guest, schema: {type: object, properties: {vip: {type: boolean}}}, on_error: retry}
+`
+
+// What the event decides alone needs no lookup: it may be down, or have no key.
+func TestGuardsKeepLookupsFromBeingMade(t *testing.T) {
+	t.Parallel()
+	table := parse(t, guarded)
+	down, vip := fixed{"guest/g": errors.New("down")}, fixed{"guest/g": `{"vip":true}`}
+	for _, test := range []struct {
+		payload   string
+		from      source
+		want, err string
+	}{
+		{`{"kind":"b"}`, down, "either", ""},
+		{`{"kind":"a"}`, down, "", "no key"}, // by the second rule
+		{`{"kind":"b","guest":"g"}`, down, "either", ""},
+		{`{"kind":"a","guest":"g"}`, down, "", "lookup guest: down"},
+		{`{"kind":"a","guest":"g"}`, vip, "both", ""},
+		{`{"kind":"c","guest":"g"}`, vip, "either", ""},
+		{`{"kind":"c","guest":"g"}`, fixed{"guest/g": `{}`}, "neither", ""},
+	} {
+		e := eventing.Envelope{Header: eventing.Header{ID: "1", Type: "e", SchemaVersion: 1}, Payload: json.RawMessage(test.payload)}
+		actions, err := decideFor(t, table, "c", e, nil, test.from)
+		switch {
+		case test.err != "":
+			if err == nil || !strings.Contains(err.Error(), test.err) {
+				t.Errorf("%s: %v; want %s", test.payload, err, test.err)
+			}
+		case err != nil || len(actions) != 1 || actions[0].Name != test.want:
+			t.Errorf("%s: %s, %v; want %s", test.payload, asJSON(t, actions), err, test.want)
+		}
+	}
+}
+
+// What an explanation has is its own: writing to it changes neither the table nor what is cached.
+func TestExplanationsShareNothing(t *testing.T) {
+	t.Parallel()
+	table := parse(t, shop)
+	value := map[string]any{"vip": true, "private": false}
+	from := source(remembered{value})
+	x := table.explain(t.Context(), placed(2, `{"order_id":"a","total":5,"customer_id":"c"}`), nil, from)
+	if len(x.Consumers[0].Lookups) == 0 || len(x.Consumers[2].Actions) == 0 {
+		t.Fatalf("the explanation is %+v", x)
+	}
+	x.Consumers[0].Lookups[0].Value.(map[string]any)["vip"] = false
+	x.Consumers[2].Actions[0] = Action{Name: "other"}
+	for _, m := range x.Consumers[0].Modifiers {
+		for _, list := range []map[string]any{m.Add, m.Remove} {
+			for _, words := range list {
+				words.([]string)[0] = "other"
+			}
+		}
+	}
+	y := table.explain(t.Context(), placed(2, `{"order_id":"a","total":5,"customer_id":"c"}`), nil, from)
+	if !slices.Contains(y.Consumers[0].Actions[0].List("to"), "boss") || y.Consumers[2].Actions[0].Name != "write" {
+		t.Errorf("the next explanation is %+v", y)
+	}
+}
+
+// remembered finds the same value, as a cache does.
+type remembered struct{ value any }
+
+func (r remembered) find(context.Context, *lookup, string) (any, error) { return r.value, nil }
+
+// An empty cell is a cell of its own, which lint complains of: "*" does not fill it.
+func TestEmptyCellIsNotThatOfAll(t *testing.T) {
+	t.Parallel()
+	table := parse(t, "routing: 1\nconsumers: {c: {}}\nevents: {e: {}, f: {}}\nmatrix: {\"*\": [c]}\nactions: {e: {c: []}, \"*\": {c: [{do: x}]}}\n")
+	if n := len(table.types["e"].cells["c"].rules); n != 0 {
+		t.Errorf("the empty cell has %d rules", n)
+	}
+	if n := len(table.types["f"].cells["c"].rules); n != 1 {
+		t.Errorf("the other has %d rules, want 1", n)
+	}
+	var codes []string
+	for _, f := range table.Lint() {
+		codes = append(codes, f.Code)
+	}
+	if !slices.Contains(codes, "cell-without-action") {
+		t.Errorf("lint finds %v", codes)
+	}
+}
+
 // A function may have a deadline of its own, which is not the lookup's.
 func TestLookupWithADeadlineOfItsOwnFails(t *testing.T) {
 	t.Parallel()
@@ -213,7 +309,7 @@ func TestLookupWithADeadlineOfItsOwnFails(t *testing.T) {
 			return nil, fmt.Errorf("ask the register: %w", context.DeadlineExceeded)
 		}
 		return map[string]bool{"vip": true}, nil
-	}}, time.Now)
+	}}, time.Now, slog.New(slog.DiscardHandler))
 	e := placed(2, `{"order_id":"a","total":5,"customer_id":"c"}`)
 	if _, err := decideFor(t, table, "mail", e, nil, from); err == nil || !strings.Contains(err.Error(), "lookup customer: ask the register") {
 		t.Errorf("got %v; want the register's error", err)

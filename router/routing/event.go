@@ -39,7 +39,8 @@ type upcasters map[string]map[int]func(json.RawMessage) (json.RawMessage, error)
 // event is one whose payload has been checked against its schema, brought to the latest version, and decoded as
 // conditions see it. One evaluation uses it at a time.
 type event struct {
-	eventing.Envelope // with the payload and the schema version that it was brought to
+	eventing.Envelope                   // with the payload and the schema version that it was brought to
+	sent              eventing.Envelope // as it came
 
 	typ    *eventType
 	values condition.Values // Vars[0] is the payload
@@ -80,6 +81,7 @@ func (t *Table) open(e eventing.Envelope, ups upcasters) (*event, error) {
 	if !known {
 		return nil, notRouted(fmt.Errorf("the routing file %s (version %s) declares no event type %s", t.file.Name, t.Version(), e.Type))
 	}
+	sent := e
 	payload, err := typ.decode(e)
 	if err != nil {
 		return nil, err
@@ -96,7 +98,7 @@ func (t *Table) open(e eventing.Envelope, ups upcasters) (*event, error) {
 			return nil, eventing.PermanentWithReason(ReasonUpcastFailed, fmt.Errorf("bring %s to version %d: %w", e.Type, next, err))
 		}
 	}
-	ev := &event{Envelope: e, typ: typ, values: condition.Values{Vars: make([]any, 1+len(t.lookups))}, states: make([]lookupState, len(t.lookups))}
+	ev := &event{Envelope: e, sent: sent, typ: typ, values: condition.Values{Vars: make([]any, 1+len(t.lookups))}, states: make([]lookupState, len(t.lookups))}
 	ev.values.Event = &ev.Header
 	ev.values.Vars[0] = payload
 	return ev, ev.judge()

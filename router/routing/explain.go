@@ -145,7 +145,7 @@ func (t *Table) explainTo(ctx context.Context, e eventing.Envelope, ups upcaster
 			cov.cell(cell)
 			err := openErr
 			if err == nil {
-				err = t.attempt(ctx, c, opened, from, &recorder{to: &one, table: t, cov: cov})
+				err = t.attempt(ctx, c, opened, from, &recorder{to: &one, cov: cov})
 			}
 			one.untried(cell)
 			one.fails(err)
@@ -157,6 +157,7 @@ func (t *Table) explainTo(ctx context.Context, e eventing.Envelope, ups upcaster
 
 // attempt decides as an attempt of the consumer does: within its time.
 func (t *Table) attempt(ctx context.Context, c *consumer, e *event, from source, rec *recorder) error {
+	ctx = eventing.WithEnvelope(eventing.WithAttempt(ctx, eventing.CurrentAttempt{Consumer: c.src.Text, Number: 1, RoutingVersion: t.Version()}), e.sent)
 	ctx, cancel := context.WithTimeout(ctx, c.src.Policy.WithDefaults().Timeout)
 	defer cancel()
 	return safely(func() error {

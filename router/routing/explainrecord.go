@@ -3,7 +3,6 @@ package routing
 import (
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/waybill-go/waybill/eventing"
 	"github.com/waybill-go/waybill/router/routing/internal/condition"
@@ -12,10 +11,8 @@ import (
 
 // recorder writes down the steps of an evaluation. A nil one writes nothing.
 type recorder struct {
-	to    *ConsumerExplanation
-	table *Table
-	cov   *coverage // nil: of no interest
-	found []string  // the lookups that conditions have a value of
+	to  *ConsumerExplanation
+	cov *coverage // nil: of no interest
 }
 
 func (rec *recorder) rule(r *rule, applies bool, skipped string, err error, e *event) {
@@ -24,7 +21,7 @@ func (rec *recorder) rule(r *rule, applies bool, skipped string, err error, e *e
 	}
 	t := tried(r, NotTried)
 	t.Outcome, t.Why = outcome(applies, skipped, err)
-	t.Values = rec.values(r.when, r.needs, e)
+	t.Values = values(r.when, e)
 	rec.to.Rules = append(rec.to.Rules, t)
 	if applies {
 		rec.cov.rule(r)
@@ -48,7 +45,7 @@ func (rec *recorder) modifier(m *modifier, applies bool, skipped string, err err
 	}
 	t := ModifierTried{
 		Name: m.src.Text, Line: m.src.Pos.Line, When: text(m.src.When),
-		Add: params(m.src.Add), Remove: params(m.src.Remove), Set: params(m.src.Set), Values: rec.values(m.when, m.needs, e),
+		Add: params(m.src.Add), Remove: params(m.src.Remove), Set: params(m.src.Set), Values: values(m.when, e),
 	}
 	t.Outcome, t.Why = outcome(applies, skipped, err)
 	if n := len(rec.to.Rules); n > 0 { // always: that of the rule goes before
@@ -63,19 +60,18 @@ func (rec *recorder) modifier(m *modifier, applies bool, skipped string, err err
 func params(list []routefile.Param) map[string]any {
 	byName := map[string]any{}
 	for _, p := range list {
-		byName[p.Text] = p.Value
+		byName[p.Text] = cloned(p.Value)
 	}
 	return byName
 }
 
-// values are those of a condition's parts. There are none if a lookup is missing: the condition was not evaluated.
-func (rec *recorder) values(when *condition.Program, needs []int, e *event) []Term {
-	missing := func(slot int) bool { return !slices.Contains(rec.found, rec.table.lookups[slot-1].src.Text) }
-	if when == nil || slices.ContainsFunc(needs, missing) {
+// values are those of a condition's parts, but for the lookups that were not made, or have nothing.
+func values(when *condition.Program, e *event) []Term {
+	if when == nil {
 		return nil
 	}
 	var terms []Term
-	for _, t := range when.Explain(&e.values) {
+	for _, t := range when.Explain(&e.values, func(slot int) bool { return slot == 0 || e.states[slot-1] == found }) {
 		terms = append(terms, Term(t))
 	}
 	return terms
@@ -100,18 +96,15 @@ func (rec *recorder) lookup(l *lookup, key string, value any, err error) {
 	if rec == nil {
 		return
 	}
-	made := LookupMade{Name: l.src.Text, Key: key, Value: value}
+	made := LookupMade{Name: l.src.Text, Key: key, Value: cloned(value)}
 	if err != nil {
 		made.Error, made.OnError, made.Permanent, made.Value = err.Error(), string(l.policy()), eventing.IsPermanent(err), nil
 		if named := (*lookupError)(nil); errors.As(err, &named) {
 			made.Error = named.err.Error()
 		}
 		if l.policy() == routefile.Default {
-			made.Value = l.fallback
+			made.Value = cloned(l.fallback)
 		}
-	}
-	if err == nil || l.policy() == routefile.Default {
-		rec.found = append(rec.found, made.Name)
 	}
 	rec.to.Lookups = append(rec.to.Lookups, made)
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"sync"
 	"time"
 
@@ -32,12 +33,13 @@ type source interface {
 // functions are a running router's lookups, with what they have found.
 type functions struct {
 	now    func() time.Time
+	logger *slog.Logger
 	funcs  map[string]LookupFunc
 	caches map[*lookup]*cache
 }
 
-func newFunctions(t *Table, funcs map[string]LookupFunc, now func() time.Time) *functions {
-	f := &functions{now: now, funcs: funcs, caches: map[*lookup]*cache{}}
+func newFunctions(t *Table, funcs map[string]LookupFunc, now func() time.Time, logger *slog.Logger) *functions {
+	f := &functions{now: now, logger: logger, funcs: funcs, caches: map[*lookup]*cache{}}
 	for _, l := range t.lookups {
 		if !l.src.Cache.IsZero() {
 			f.caches[l] = newCache(l.src)
@@ -57,7 +59,14 @@ func (f *functions) find(ctx context.Context, l *lookup, key string) (value any,
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("no answer within %s", timeout))
 	defer cancel()
-	raw, err := f.funcs[l.src.Text](ctx, key)
+	var raw any
+	err = safely(func() (err error) { // a panic is a failure like others
+		raw, err = f.funcs[l.src.Text](ctx, key)
+		return err
+	})
+	if panicked := (*eventing.PanicError)(nil); errors.As(err, &panicked) {
+		f.logger.Error("routing: a lookup panicked", "lookup", l.src.Text, "panic", panicked.Value, "stack", string(panicked.Stack))
+	}
 	if ctx.Err() != nil && (err == nil || errors.Is(err, context.DeadlineExceeded)) {
 		err = context.Cause(ctx) // an answer that comes too late is none
 	}
@@ -73,11 +82,16 @@ func (f *functions) find(ctx context.Context, l *lookup, key string) (value any,
 
 // normalise makes of a Go value what conditions see.
 func (l *lookup) normalise(raw any) (any, error) {
-	text, err := json.Marshal(raw)
-	if err != nil {
-		return nil, fmt.Errorf("encode the result: %w", err)
+	var value any
+	var err error
+	if l.schema != nil {
+		value, err = l.schema.Normalise(raw)
+	} else {
+		var text []byte
+		if text, err = json.Marshal(raw); err == nil {
+			value, err = condition.DecodeAny(text)
+		}
 	}
-	value, err := l.decode(text)
 	if err != nil {
 		return nil, fmt.Errorf("the result: %w", err)
 	}

@@ -1,14 +1,17 @@
 package routing
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/waybill-go/waybill/eventing"
@@ -35,7 +38,7 @@ type Router struct {
 	lookups *functions
 	ups     upcasters
 	actions map[string]*actions
-	ignored map[string]bool
+	ignored sync.Map // event types
 }
 
 // actions are the handlers of a consumer's actions.
@@ -69,7 +72,7 @@ func New(cfg router.Config, t *Table, with Config) (*Router, error) {
 	if now == nil {
 		now = time.Now
 	}
-	r := &Router{Router: base, table: t, lookups: newFunctions(t, with.Lookups, now), ups: ups, actions: map[string]*actions{}, ignored: map[string]bool{}}
+	r := &Router{Router: base, table: t, lookups: newFunctions(t, with.Lookups, now, cmp.Or(cfg.Logger, slog.Default())), ups: ups, actions: map[string]*actions{}}
 	for _, c := range t.order {
 		r.actions[c.src.Text] = &actions{byName: map[string]handler{}}
 		err := base.AddConsumer(router.Consumer{
@@ -187,13 +190,14 @@ func (r *Router) Route(eventType string) (routes []eventing.Route, routed bool) 
 			routes, routed = append(routes, o), true
 		}
 	}
-	return routes, routed || r.ignored[eventType]
+	_, ignored := r.ignored.Load(eventType)
+	return routes, routed || ignored
 }
 
 // Ignore is [router.Router.Ignore], for types that the file does not declare.
 func (r *Router) Ignore(eventTypes ...string) {
 	for _, t := range eventTypes {
-		r.ignored[t] = true
+		r.ignored.Store(t, true)
 	}
 }
 

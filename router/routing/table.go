@@ -53,6 +53,7 @@ type cell struct {
 	consumer *consumer
 	ticked   routefile.Pos // the consumer's name in the matrix
 	any      bool          // in its row "*"
+	own      bool          // its rules, of which there may be none, are not those of "*"
 	rules    []rule
 }
 

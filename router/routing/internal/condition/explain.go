@@ -23,15 +23,19 @@ type Term struct {
 // leaf is a part of an expression that names a part of a variable.
 type leaf struct {
 	text string
+	slot int // of the variable; of event 0, too
 	read func(*Values) (any, error)
 }
 
 // Explain are the fields that the expression refers to, as far as their path is written down,
 // with their values: of payload.items[0].kind that, of payload.items.exists(i, …) payload.items. In the order of the text,
-// each once.
-func (p *Program) Explain(v *Values) []Term {
+// each once. Those of variables that are not there are left out.
+func (p *Program) Explain(v *Values, there func(slot int) bool) []Term {
 	terms := make([]Term, 0, len(p.leaves))
 	for _, l := range p.leaves {
+		if !there(l.slot) {
+			continue
+		}
 		term := Term{Text: l.text}
 		found, err := l.read(v)
 		if err != nil {
@@ -50,32 +54,32 @@ func (c *compiler) leaves() []leaf {
 	seen := map[string]bool{}
 	t := newSight(c.scope)
 	t.walk(c.checked.Expr(), func(e ast.Expr) bool {
-		read := c.leaf(t, e)
+		slot, read := c.leaf(t, e)
 		if read == nil {
 			return true
 		}
 		if text := clip(textOf(e, c.checked), maxMessage); !seen[text] {
 			seen[text] = true
-			leaves = append(leaves, leaf{text, read})
+			leaves = append(leaves, leaf{text, slot, read})
 		}
 		return false
 	})
 	return leaves
 }
 
-func (c *compiler) leaf(t *sight, e ast.Expr) func(*Values) (any, error) {
+func (c *compiler) leaf(t *sight, e ast.Expr) (slot int, read func(*Values) (any, error)) {
 	if p, is := c.path(t, e); is {
-		return p.find
+		return p.slot, p.find
 	}
 	if e.Kind() != ast.SelectKind || !e.AsSelect().IsTestOnly() {
-		return nil
+		return 0, nil
 	}
 	p, is := c.path(t, e.AsSelect().Operand())
 	if !is || p.event != nil {
-		return nil
+		return 0, nil
 	}
 	name := e.AsSelect().FieldName()
-	return func(v *Values) (any, error) {
+	return p.slot, func(v *Values) (any, error) {
 		found, err := p.find(v)
 		if err != nil {
 			return nil, err

@@ -45,7 +45,7 @@ func FuzzCompile(f *testing.F) {
 		if value, is := p.Constant(); is && err == nil && value != b {
 			t.Fatalf("%q is always %v, but it was %v", text, value, b)
 		}
-		if _, err := json.Marshal(p.Explain(values)); err != nil {
+		if _, err := json.Marshal(p.Explain(values, everything)); err != nil {
 			t.Fatalf("explaining %q: %v", text, err)
 		}
 	})

@@ -46,6 +46,7 @@ type Program struct {
 	constant   verdict
 	impossible []Fault
 	leaves     []leaf
+	early      early
 }
 
 // test decides a condition, and text yields a text.
@@ -102,6 +103,9 @@ func (c *compiler) program(want Result) (*Program, error) {
 		p.text, err = c.words(root)
 	} else {
 		p.test, err = c.condition(root)
+		if err == nil && len(p.uses) > 0 && p.uses[len(p.uses)-1] > 0 {
+			p.early, err = c.first()
+		}
 	}
 	return p, err
 }

@@ -167,6 +167,11 @@ func TestShortcutsAgree(t *testing.T) {
 		if value, is := p.Constant(); is && (err != nil || value != got) {
 			t.Fatalf("%s is always %v, but it is %v, %v with %v", text, value, got, err, payload)
 		}
+		first := *v
+		first.Vars = v.Vars[:min(len(v.Vars), 1)]
+		if holds, decided := p.Early(&first); decided && (err != nil || holds != got) {
+			t.Fatalf("%s is decided early as %v, but it is %v, %v with %v", text, holds, got, err, payload)
+		}
 		again, err := scope.Compile(p.Key(), Bool)
 		if err != nil || again.Key() != p.Key() {
 			t.Fatalf("the key of %s is %s, whose key is another: %v", text, p.Key(), err)

@@ -301,7 +301,7 @@ func TestConcurrentUse(t *testing.T) {
 					if b, err := p.Bool(values); err != nil || !b {
 						t.Errorf("%s is %v, %v", p.Key(), b, err)
 					}
-					p.Explain(values)
+					p.Explain(values, everything)
 				}
 			}
 		})

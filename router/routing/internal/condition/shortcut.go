@@ -50,22 +50,12 @@ func (c *compiler) conditionByCEL(e ast.Expr) (test, error) {
 // chain compiles && or ||: the first operand that decides does so, whatever errors the others have.
 func (c *compiler) chain(e ast.Expr, operator string, decisive bool) (test, error) {
 	var tests []test
-	var add func(ast.Expr) error
-	add = func(e ast.Expr) error {
-		if e.Kind() == ast.CallKind && e.AsCall().FunctionName() == operator {
-			for _, a := range e.AsCall().Args() {
-				if err := add(a); err != nil {
-					return err
-				}
-			}
-			return nil
+	for _, operand := range operandsOf(e, operator) {
+		t, err := c.condition(operand)
+		if err != nil {
+			return nil, err
 		}
-		t, err := c.condition(e)
 		tests = append(tests, t)
-		return err
-	}
-	if err := add(e); err != nil {
-		return nil, err
 	}
 	if len(tests) == 2 { // most are
 		a, b := tests[0], tests[1]
