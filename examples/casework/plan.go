@@ -84,13 +84,11 @@ func pick(r *rand.Rand, n int) story {
 	for _, s := range stories {
 		total += s.weight
 	}
-	at := r.IntN(total)
-	for _, s := range stories {
-		if at -= s.weight; at < 0 {
-			return s
-		}
+	at, i := r.IntN(total), 0
+	for ; at >= stories[i].weight; i++ { // which ends: at is less than the sum
+		at -= stories[i].weight
 	}
-	panic("unreachable")
+	return stories[i]
 }
 
 // copy makes a case suspicious: the same citizen has just applied for something else, with the same paper, and

@@ -15,7 +15,7 @@ import (
 )
 
 // LookupFunc finds a piece of context by its key: a value that encodes to the JSON of the lookup's schema. It
-// must heed ctx, which ends with the lookup's timeout, and be safe for concurrent use. It runs before the consumer's
+// must depend on the key only, by which it is kept, heed ctx, which ends with the lookup's timeout, and be safe for concurrent use. It runs before the consumer's
 // transaction begins. That there is nothing under the key is an error, too.
 type LookupFunc func(ctx context.Context, key string) (any, error)
 

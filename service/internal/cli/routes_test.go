@@ -159,15 +159,15 @@ func TestRoutesHostileEvents(t *testing.T) {
 		compared     string
 		want         []string // on standard error
 	}{
-		{"nothing", "", 0, "0 events", nil},
+		{"nothing", "", 3, "0 events", []string{"no events were compared"}},
 		{"without a last line end", strings.TrimSpace(good), 3, "1 event ", nil},
 		{"a byte order mark and Windows", "\uFEFF" + strings.ReplaceAll(good, "\n", "\r\n"), 3, "1 event ", nil},
-		{"broken lines", good + "{\n" + good + "\n\"x\"\n" + good, 1, "3 events", []string{"2 lines are of - no events", "\nline 2: ", "\nline 5: "}},
+		{"broken lines", good + "{\n" + good + "\n\"x\"\n" + good, 1, "3 events", []string{"-: 2 lines are no events", "\nline 2: ", "\nline 5: "}},
 		{"bad UTF-8", good + "\"\xff\"\n", 1, "1 event ", []string{"line 2: invalid event: not valid UTF-8"}},
 		{"a huge line", huge + good, 1, "1 event ", []string{"line 1: it has more than 4194304 bytes"}},
 		{"a huge last line", good + strings.TrimSpace(huge), 1, "1 event ", []string{"line 2: it has more than"}},
 		{"escapes", `{"event_id":"\u001b[2J","event_type":"order_cancelled","occurred_at":"2026-03-01T12:00:00Z","payload":{}}` + "\n\x1b[2J\n", 1, "1 event ", []string{"line 2: "}},
-		{"many broken lines", strings.Repeat("x\n", 1000), 1, "0 events", []string{"1000 lines are", "line 5: ", "and 995 more"}},
+		{"many broken lines", strings.Repeat("x\n", 1000), 1, "0 events", []string{"-: 1000 lines are", "line 5: ", "and 995 more"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()

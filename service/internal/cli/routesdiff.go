@@ -87,7 +87,10 @@ func (c *routesDiffCmd) Run(ctx context.Context, p *Program) error {
 	if err := r.broken.in(c.Events); err != nil {
 		return err
 	}
-	if report.Same() {
+	switch {
+	case report.Events == 0:
+		return foundError{errors.New("no events were compared: there are none, or none that were asked for")}
+	case report.Same():
 		return nil
 	}
 	return foundError{errors.New(found(&report))}

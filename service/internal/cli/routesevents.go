@@ -50,8 +50,8 @@ func (b *brokenLines) in(path string) error {
 	if n := b.n - len(b.first); n > 0 {
 		more = fmt.Sprintf("\nand %d more", n)
 	}
-	return fmt.Errorf("%s of %s no events, and left out; each has to be an envelope, as eventing.EncodeEnvelope writes it:\n%s%s",
-		are(b.n, "line"), path, strings.Join(b.first, "\n"), more)
+	return fmt.Errorf("%s: %s no events, and left out; each has to be an envelope, as eventing.EncodeEnvelope writes it:\n%s%s",
+		path, are(b.n, "line"), strings.Join(b.first, "\n"), more)
 }
 
 // eventsIn reads the events of a file, one on each line.

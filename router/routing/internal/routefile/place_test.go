@@ -96,9 +96,13 @@ func TestPlacesOfEncodedExpressions(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		var read map[string]any
+		if yaml.Unmarshal(encoded, &read) != nil {
+			return // an encoder may write what it cannot read
+		}
 		f, err := Parse("routes.yaml", encoded, nil)
 		if err != nil {
-			t.Skip() // an encoder may write what it cannot read
+			t.Fatalf("%v of\n%s", err, encoded)
 		}
 		e := f.Events[0].Critical
 		lines := strings.Split(string(encoded), "\n")
