@@ -131,6 +131,7 @@ func (d *Dispatcher) listen(ctx context.Context, l Listener) {
 func (w *worker) once(ctx context.Context) (int, error) {
 	w.one.Lock()
 	w.look.forget()
+	w.room = w.d.cfg.BatchSize // whatever time the last batch took
 	w.adoptAgain = time.Time{}
 	w.one.Unlock()
 	n, _, err := w.pass(ctx, false)

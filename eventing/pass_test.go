@@ -6,10 +6,13 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/waybill-go/waybill/eventing"
 	"github.com/waybill-go/waybill/eventing/eventingtest"
@@ -184,4 +187,41 @@ func TestAStopTakesNothing(t *testing.T) {
 	if err != nil || table.Held[1].Token != 1 || table.Held[1].Base != 0 {
 		t.Errorf("nobody had the lease before: %+v, %v", table.Held[1], err)
 	}
+}
+
+// TestOnePassIsOverEachPartition has the pass before it take long.
+func TestOnePassIsOverEachPartition(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := memstore.New()
+		d := newDispatcher(t, store, &dawdler{recorder: newRecorder()}, eventing.DispatcherConfig{})
+		fill(t, store, 1, "slow")
+		once := func() int {
+			n, err := d.DispatchOnce(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			return n
+		}
+		once()
+		var keys []string
+		for p := range eventing.Partitions {
+			keys = append(keys, keyIn(p))
+		}
+		fill(t, store, 1, keys...)
+		if n := once(); n != eventing.Partitions {
+			t.Errorf("one pass takes a row of each of %d partitions, not %d rows", eventing.Partitions, n)
+		}
+	})
+}
+
+// dawdler takes a second for its first message.
+type dawdler struct {
+	*recorder
+	once sync.Once
+}
+
+func (d *dawdler) Publish(topic string, msgs ...*message.Message) error {
+	d.once.Do(func() { <-time.After(time.Second) })
+	return d.recorder.Publish(topic, msgs...)
 }
