@@ -50,6 +50,9 @@ func Open(ctx context.Context, path string) (*Store, error) {
 	read.SetMaxIdleConns(maxReaders)
 	s := &Store{read: read, write: write}
 	if _, err := Migrations().Up(ctx, write); err != nil {
+		if is(err, sqlite3.SQLITE_CANTOPEN) {
+			err = errors.New("unable to open the file: is the folder there, and may this user write in it?")
+		}
 		return nil, errors.Join(fmt.Errorf("open SQLite %s: %w", path, err), s.Close())
 	}
 	s.SQLStore = sqlstore.SQLStore{Store: sqlstore.New(sqlstore.NewSQLDB(read, write, nil), dialect)}
@@ -122,12 +125,13 @@ ORDER BY seq LIMIT (SELECT coalesce(sum(value), 0) FROM json_each($3))`,
 // broken recognises a constraint that fails at the commit, and a transaction that
 // somebody else has ended.
 func broken(err error) bool {
+	return is(err, sqlite3.SQLITE_CONSTRAINT) || errors.Is(err, sql.ErrTxDone)
+}
+
+func is(err error, code int) bool {
 	var e *sqlite.Error
-	if errors.As(err, &e) {
-		const primary = 0xff // the rest is the extended code
-		return e.Code()&primary == sqlite3.SQLITE_CONSTRAINT
-	}
-	return errors.Is(err, sql.ErrTxDone)
+	const primary = 0xff // the rest is the extended code
+	return errors.As(err, &e) && e.Code()&primary == code
 }
 
 func in(expr, parameter string) string {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -47,5 +48,13 @@ func open(tb testing.TB) sqltest.Database[*sql.Tx] {
 			_, err := tx.ExecContext(ctx, sqltest.InsertEffect, consumer, eventID)
 			return err
 		},
+	}
+}
+
+func TestOpenWhereThereIsNoFolder(t *testing.T) {
+	t.Parallel()
+	_, err := sqlitestore.Open(t.Context(), filepath.Join(t.TempDir(), "missing", "x.db"))
+	if err == nil || !strings.Contains(err.Error(), "is the folder there") {
+		t.Errorf("the error says what to look at, not %v", err)
 	}
 }
