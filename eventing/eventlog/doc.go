@@ -33,7 +33,8 @@
 // Lane and DueAt are of the outbox, and not kept.
 //
 // IDs of the library are any text, and the columns are UUIDs: see [UUID]. The original of what
-// is no UUID is in metadata, and in the [Entry].
+// is no UUID is in metadata, and in the [Entry]. Two events of which one's ID is the UUID of the other's
+// cannot both be in the log: [Log.Record] refuses the second, which as a rule makes it a dead letter.
 //
 // An event without an aggregate is an aggregate of its own: were they all one, the end of one
 // would be the end of all.

@@ -85,7 +85,15 @@ func TestPgxModes(t *testing.T) {
 		}
 		t.Cleanup(func() { _ = conn.Close(ctx) })
 		if err := pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
-			return l.Record(ctx, pgxTx{tx}, event("pgx "+mode, "case_created", noon), map[string]any{"mode": mode})
+			for range 2 {
+				if err := l.Record(ctx, pgxTx{tx}, event("pgx "+mode, "case_created", noon), map[string]any{"mode": mode}); err != nil {
+					return err
+				}
+			}
+			if err := l.Record(ctx, pgxTx{tx}, event(eventlog.UUID("pgx "+mode), "case_created", noon), nil); !eventing.IsPermanent(err) {
+				t.Errorf("%s: another event with the same UUID: %v", mode, err)
+			}
+			return nil
 		}); err != nil {
 			t.Errorf("%s, pgx: %v", mode, err)
 		}

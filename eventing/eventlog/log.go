@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
@@ -67,7 +68,9 @@ func (l *Log) Handle(ctx context.Context, tx *sql.Tx, e eventing.Event[json.RawM
 	return l.Record(ctx, tx, e, nil)
 }
 
-// Execer runs a statement: a [*sql.Tx], or what has one inside, such as sqlx's.
+// Execer runs a statement: a [*sql.Tx], or what has one inside, such as sqlx's. Its results have to say how many rows were
+// affected; on Postgres also how many a SELECT selected, as drivers do. On SQLite it should be a [Querier], too: without, an
+// event that the log seems to have already is an error, unless its ID is a UUID of another version than 5.
 type Execer interface {
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 }
@@ -89,6 +92,8 @@ type dialect struct {
 	// mates is the FROM item of the events, as a, of the aggregate of another event, which keeps the planner from
 	// any index but idx_events_aggregate: an aggregate has few events, and a table many of a type, or since a time.
 	mates func(a, of string) string
+	// finds reports whether a query returns a row.
+	finds func(ctx context.Context, tx Execer, query *statement) (bool, error)
 	// begin and end are what encloses deletions in their transaction.
 	begin, end string
 }
@@ -102,6 +107,7 @@ var dialects = map[Dialect]dialect{
 		mates: func(a, of string) string {
 			return "LATERAL (SELECT * FROM events " + a + " WHERE " + sameAggregate(a, of) + " OFFSET 0) " + a
 		},
+		finds: selectsRow,
 		begin: `SELECT set_config('waybill.prune_events', 'on', true)`,
 	},
 	SQLite: {
@@ -110,7 +116,32 @@ var dialects = map[Dialect]dialect{
 		storable: func([]byte) bool { return true },
 		indexed:  func(expression string) string { return expression },
 		mates:    func(a, _ string) string { return "events " + a + " INDEXED BY idx_events_aggregate" },
+		finds:    queriesRow,
 		begin:    `INSERT INTO events_prune (allowed) VALUES (1)`,
 		end:      `DELETE FROM events_prune`,
 	},
+}
+
+// selectsRow goes by the number of rows, which Postgres gives for a SELECT, too: a transaction of
+// pgx cannot return sql.Rows.
+func selectsRow(ctx context.Context, tx Execer, query *statement) (bool, error) {
+	result, err := tx.ExecContext(ctx, query.text(), query.args...)
+	if err != nil {
+		return false, err
+	}
+	n, err := result.RowsAffected()
+	return n > 0, err
+}
+
+func queriesRow(ctx context.Context, tx Execer, query *statement) (found bool, err error) {
+	db, ok := tx.(Querier)
+	if !ok {
+		return false, fmt.Errorf("whether the log has the event or another one cannot be seen: %T has no QueryContext", tx)
+	}
+	rows, err := db.QueryContext(ctx, query.text(), query.args...)
+	if err != nil {
+		return false, err
+	}
+	defer func() { err = errors.Join(err, rows.Close()) }()
+	return rows.Next(), rows.Err()
 }

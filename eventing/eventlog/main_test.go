@@ -32,6 +32,7 @@ type base struct {
 		eventing.ConsumerStore
 		eventing.OutboxStore[*sql.Tx]
 		eventing.AdminStore
+		eventing.DeadLetterStore
 	}
 }
 

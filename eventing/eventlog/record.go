@@ -44,6 +44,9 @@ var reserved = []string{
 // Record appends an event to the log, in the caller's transaction. The same event again,
 // by its ID, changes nothing: the log keeps the first.
 //
+// An event whose ID is the UUID that the log has made of another's (see [UUID]), or the other way round, is refused while
+// that other one is in the log.
+//
 // metadata, which may be nil, is kept with the event, as JSON. Its keys must not be among those that the
 // log writes itself: event_id, aggregate_id, occurred_at, correlation_id, causation_id,
 // tenant_id, station_id, schema_version, ordering_key, idempotency_key, traceparent, tracestate, routing_version, payload_encoding.
@@ -51,17 +54,40 @@ var reserved = []string{
 // In a context of an attempt (see [eventing.AttemptFromContext]), the attempts that failed before
 // and the version of the routing table are kept, too.
 //
-// An event that is no complete envelope, or metadata that is refused, is a permanent error of
+// An event that is no complete envelope or is refused, or metadata that is, is a permanent error of
 // [ReasonNotLoggable], which changes nothing. Other errors are the database's.
 func (l *Log) Record(ctx context.Context, tx Execer, e eventing.Envelope, metadata map[string]any) error {
 	row, err := l.row(ctx, e, metadata)
 	if err != nil {
 		return eventing.PermanentWithReason(ReasonNotLoggable, fmt.Errorf("event log: %w", err))
 	}
-	if _, err := tx.ExecContext(ctx, row.text(), row.args...); err != nil {
-		return fmt.Errorf("event log: record %s: %w", e.ID, err)
+	for range 2 { // what is in its place may be pruned before it is looked at
+		done, err := l.insert(ctx, tx, row, e.ID)
+		if err != nil {
+			return fmt.Errorf("event log: record %s: %w", e.ID, err)
+		}
+		if done {
+			return nil
+		}
 	}
-	return nil
+	return eventing.PermanentWithReason(ReasonNotLoggable,
+		fmt.Errorf("event log: %s: the log has another event under the UUID %s: append it under another ID", e.ID, UUID(e.ID)))
+}
+
+// insert inserts a row. done is false if there is none of the event, then or before.
+func (l *Log) insert(ctx context.Context, tx Execer, row *statement, id string) (done bool, err error) {
+	result, err := tx.ExecContext(ctx, row.text(), row.args...)
+	if err != nil {
+		return false, err
+	}
+	inserted, err := result.RowsAffected()
+	if err != nil || inserted > 0 || !mayBeDerived(UUID(id)) {
+		return err == nil, err
+	}
+	same := &statement{d: l.d}
+	same.write("SELECT 1 FROM events WHERE event_id = ", same.uuid(UUID(id)),
+		" AND coalesce(metadata ->> '"+keyEventID+"', CAST(event_id AS text)) = ", same.arg(id))
+	return l.d.finds(ctx, tx, same)
 }
 
 // row is the statement that inserts an event.

@@ -14,7 +14,7 @@ func TestRoles(t *testing.T) {
 	b := postgresBase(t)
 	l := b.log(t, framework()...)
 	grants := map[string]string{
-		"waybill_test_recorder": "GRANT INSERT, SELECT (event_id) ON events TO waybill_test_recorder",
+		"waybill_test_recorder": "GRANT INSERT, SELECT (event_id, metadata) ON events TO waybill_test_recorder",
 		"waybill_test_reader":   "GRANT SELECT ON events TO waybill_test_reader",
 		"waybill_test_pruner":   "GRANT SELECT, DELETE ON events TO waybill_test_pruner",
 	}
