@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/waybill-go/waybill/eventing"
 )
@@ -47,9 +48,9 @@ var checks = []struct{ what, query string }{
 		HAVING r.score <> CASE WHEN coalesce(sum(s.weight), 0) > 100 THEN 100 ELSE coalesce(sum(s.weight), 0) END`},
 }
 
-// audit reads the whole database.
-func (s *system) audit(ctx context.Context) (findings, error) {
-	f, err := auditTables(ctx, s.db.read)
+// audit reads the whole database. Events that have been sent for longer than kept are gone, and not asked for.
+func (s *system) audit(ctx context.Context, now time.Time) (findings, error) {
+	f, err := auditTables(ctx, s.db.read, now.Add(-kept))
 	if err == nil {
 		err = s.auditDeliveries(ctx, f)
 	}
@@ -59,8 +60,8 @@ func (s *system) audit(ctx context.Context) (findings, error) {
 	return f, nil
 }
 
-// auditTables compares the tables with each other.
-func auditTables(ctx context.Context, db querier) (findings, error) {
+// auditTables compares the tables with each other. Of cases opened since then, all events are in the outbox.
+func auditTables(ctx context.Context, db querier, since time.Time) (findings, error) {
 	f := findings{}
 	for _, check := range checks {
 		ids, err := texts(ctx, db, check.query)
@@ -69,7 +70,7 @@ func auditTables(ctx context.Context, db querier) (findings, error) {
 		}
 		f.add(check.what, ids...)
 	}
-	return f, auditTransitions(ctx, db, f)
+	return f, auditTransitions(ctx, db, since, f)
 }
 
 // auditDeliveries accounts for each event at each consumer that the routing table sends it to: processed, or given up by somebody.

@@ -76,7 +76,7 @@ func (w world) ifDone(statement string) (f findings) {
 			}
 		}
 		var err error
-		f, err = auditTables(w.Context(), tx)
+		f, err = auditTables(w.Context(), tx, time.Time{})
 		return errors.Join(err, errUndo)
 	})
 	if err.Error() != errUndo.Error() {

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"time"
 
 	"github.com/waybill-go/waybill/eventing"
 )
@@ -10,7 +11,7 @@ import (
 // made is a row of case_transitions.
 type made struct {
 	caseID, from, to, madeBy, eventID string
-	seq                               int64 // of the event that it follows from
+	seq                               int64 // of the event that it follows from; 0: it is not in the outbox
 }
 
 // announced is what a case_status_changed says.
@@ -21,8 +22,8 @@ type announced struct {
 // auditTransitions checks the transitions of each case: they begin at the beginning, each begins where the one before has ended, the
 // last is where the case stands; they are in the order of the events that they follow from; and they are what was decided and
 // announced, each once.
-func auditTransitions(ctx context.Context, db querier, f findings) error {
-	stands, err := standings(ctx, db)
+func auditTransitions(ctx context.Context, db querier, since time.Time, f findings) error {
+	stands, whole, err := standings(ctx, db, since)
 	if err != nil {
 		return err
 	}
@@ -43,7 +44,7 @@ func auditTransitions(ctx context.Context, db querier, f findings) error {
 			if t.from != at {
 				f.add(broken, caseID)
 			}
-			if t.seq < seq {
+			if whole[caseID] && t.seq < seq {
 				f.add(misplaced, caseID)
 			}
 			at, seq = t.to, t.seq
@@ -52,18 +53,20 @@ func auditTransitions(ctx context.Context, db querier, f findings) error {
 			f.add(broken, caseID)
 		}
 	}
-	return auditAnnouncements(ctx, db, f, byCase, count)
+	return auditAnnouncements(ctx, db, whole, f, byCase, count)
 }
 
-func standings(ctx context.Context, db querier) (map[string]string, error) {
-	stands := map[string]string{}
-	err := each(ctx, db, `SELECT case_id, status FROM cases`, nil, func(scan func(...any) error) error {
+// standings returns where each case stands, and which were opened since a point in time: of these, all events are in the outbox.
+func standings(ctx context.Context, db querier, since time.Time) (stands map[string]string, whole map[string]bool, err error) {
+	stands, whole = map[string]string{}, map[string]bool{}
+	err = each(ctx, db, `SELECT case_id, status, opened_at FROM cases`, nil, func(scan func(...any) error) error {
 		var id, status string
-		err := scan(&id, &status)
-		stands[id] = status
+		var opened time.Time
+		err := scan(&id, &status, &opened)
+		stands[id], whole[id] = status, !opened.Before(since)
 		return err
 	})
-	return stands, err
+	return stands, whole, err
 }
 
 // eachTransition calls fn with all transitions, those of a case in their order.
@@ -80,7 +83,7 @@ func eachTransition(ctx context.Context, db querier, fn func(made)) error {
 
 // auditAnnouncements compares the transitions with the events about them: a person's is the event's own, and follows from it; the
 // engine's is announced by an event that it causes.
-func auditAnnouncements(ctx context.Context, db querier, f findings, byCase map[string][]made, count map[announced]int) error {
+func auditAnnouncements(ctx context.Context, db querier, whole map[string]bool, f findings, byCase map[string][]made, count map[announced]int) error {
 	discarded, err := texts(ctx, db, `SELECT event_id FROM dead_letter_consumers WHERE consumer_name = $1 AND resolution = 'discarded'`, workflowEngine)
 	if err != nil {
 		return err
@@ -114,7 +117,7 @@ func auditAnnouncements(ctx context.Context, db querier, f findings, byCase map[
 	for caseID, all := range byCase {
 		for _, t := range all {
 			by := announced{t.caseID, t.from, t.to, t.eventID}
-			if t.madeBy == "engine" && t.from != stateNone && told[by] != 1 {
+			if t.madeBy == "engine" && t.from != stateNone && told[by] != 1 && whole[caseID] {
 				f.add(unsaid, caseID)
 			}
 			delete(told, by)

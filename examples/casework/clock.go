@@ -92,7 +92,7 @@ func (c *clock) settle(ctx context.Context, db *database) error {
 		}
 		select {
 		case <-ctx.Done():
-			return context.Cause(ctx)
+			return ctx.Err()
 		case <-tick.C:
 		}
 	}

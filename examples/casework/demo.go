@@ -91,7 +91,7 @@ func (d demo) run(ctx context.Context) error {
 	if err := d.tell.cases(ctx); err != nil {
 		return err
 	}
-	found, err := d.audit(ctx)
+	found, err := d.audit(ctx, d.clock.now())
 	if err = errors.Join(err, found.err()); err != nil {
 		return err
 	}
@@ -138,15 +138,5 @@ func (d demo) operate(ctx context.Context) error {
 			d.tell.say("\n  %d dead letters of %s closed: %s.", len(letters), consumer, insteadOf[consumer])
 		}
 	}
-	if err := d.clock.settle(ctx, d.db); err != nil {
-		return err
-	}
-	return d.collectReportsAndSettle(ctx)
-}
-
-func (d demo) collectReportsAndSettle(ctx context.Context) error {
-	if err := d.collectReports(ctx, d.clock.now()); err != nil {
-		return err
-	}
-	return d.clock.settle(ctx, d.db)
+	return d.settle(ctx)
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
-	"regexp"
 	"testing"
 	"time"
 
@@ -47,13 +46,10 @@ func start(t *testing.T, address string) world {
 	return startOn(t, open(t, address))
 }
 
-// patientRoutes are those of routes.yaml, but for lookups that take as long as they do on a busy machine.
-var patientRoutes = regexp.MustCompile(`timeout: [0-9]+ms`).ReplaceAll(routesFile, []byte("timeout: 2s"))
-
 func startOn(t *testing.T, db *database) world {
 	t.Helper()
 	c, faults := newClock(time.Now()), new(switches)
-	s, err := newSystem(db, config{routes: patientRoutes, now: c.now, switches: faults, poll: demoPoll, leaseTTL: demoLease, logger: slog.New(slog.DiscardHandler)})
+	s, err := newSystem(db, config{now: c.now, switches: faults, poll: demoPoll, leaseTTL: demoLease, logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -192,7 +188,7 @@ func (w world) clean() {
 // found is what the audit objects to.
 func (w world) found() findings {
 	w.Helper()
-	f, err := w.audit(w.Context())
+	f, err := w.audit(w.Context(), w.clock.now())
 	if err != nil {
 		w.Fatal(err)
 	}

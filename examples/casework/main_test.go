@@ -5,6 +5,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -14,6 +15,8 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	// Lookups may take as long as they do on a busy machine: what follows when they fail is for the tests to say.
+	routesFile = regexp.MustCompile(`timeout: [0-9]+ms`).ReplaceAll(routesFile, []byte("timeout: 5s"))
 	if program := os.Getenv(programEnv); program != "" {
 		os.Exit(runProgram(program))
 	}
@@ -32,7 +35,8 @@ func onEachStore(t *testing.T, test func(t *testing.T, address string)) {
 	})
 }
 
-// The demonstration succeeds, also a second time on the same database, and tells what happened.
+// The demonstration succeeds, also again on the same database, and tells what happened. In the end, the outbox has
+// forgotten the first time.
 func TestRun(t *testing.T) {
 	t.Parallel()
 	onEachStore(t, func(t *testing.T, address string) {
@@ -55,8 +59,10 @@ func TestRun(t *testing.T) {
 					t.Errorf("the report lacks %q:\n%s", part, &out)
 				}
 			}
+			if cases != "1" {
+				checkRun(t, address)
+			}
 		}
-		checkRun(t, address)
 	})
 }
 
@@ -140,11 +146,13 @@ func TestRunFails(t *testing.T) {
 		code int
 		says string
 	}{
-		{"help", []string{"--help"}, 0, "Examples:"},
-		{"unknown flag", []string{"-n", "2"}, 2, "-cases"},
-		{"argument", []string{"casework.db"}, 2, "casework --help"},
+		{"unknown flag", []string{"-n", "2"}, 2, "casework: flag provided but not defined: -n; see casework --help"},
+		{"bad seed", []string{"-seed", "-1"}, 2, `casework: invalid value "-1" for flag -seed: parse error; see casework --help`},
+		{"argument", []string{"casework.db"}, 2, "casework: there is nothing but flags, and \"casework.db\" is none; see casework --help"},
 		{"no cases", []string{"-cases", "0"}, 2, "from 1 to 10000"},
 		{"too many", []string{"-cases", "10001"}, 2, "from 1 to 10000"},
+		{"no time at all", []string{"-timeout", "0s"}, 2, "-timeout must be positive"},
+		{"unknown store", []string{"-store", "mysql://user:secret@localhost/x"}, 1, "casework: a store of mysql:// is unknown"},
 		{"no folder", []string{"-store", filepath.Join(file, "casework.db")}, 1, "casework: open SQLite"},
 		{"no server", []string{"-store", "postgres://user:secret@127.0.0.1:1/none?connect_timeout=5"}, 1, "casework: open PostgreSQL"},
 		{"no time", []string{"-store", file, "-timeout", "1ms"}, 1, "casework: not done after 1ms"},
@@ -155,10 +163,21 @@ func TestRunFails(t *testing.T) {
 			if code := run(t.Context(), c.args, &out, &errs); code != c.code || !strings.Contains(errs.String(), c.says) {
 				t.Errorf("exit code %d, want %d; it says %q, which should have %q", code, c.code, &errs, c.says)
 			}
+			if strings.Count(errs.String(), "\n") != 1 || out.Len() > 0 && c.code == 2 {
+				t.Errorf("it does not say one line: %s%s", &errs, &out)
+			}
 			if strings.Contains(errs.String(), "secret") {
 				t.Errorf("it tells the password: %s", &errs)
 			}
 		})
+	}
+}
+
+func TestHelp(t *testing.T) {
+	t.Parallel()
+	var out, errs bytes.Buffer
+	if code := run(t.Context(), []string{"--help"}, &out, &errs); code != 0 || errs.Len() > 0 || !strings.Contains(out.String(), "Examples:") || !strings.Contains(out.String(), "-cases int") {
+		t.Errorf("exit code %d; it says %s%s", code, &out, &errs)
 	}
 }
 

@@ -24,6 +24,13 @@ func (w world) told(l *life, eventType string) int {
 	return w.count(`SELECT count(*) FROM events WHERE event_type = $1 AND CAST(aggregate_id AS text) = $2`, eventType, l.caseID)
 }
 
+// times returns how often a letter was sent.
+func (p *provider) times(id string) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.sent[id]
+}
+
 // A channel that fails delays its own letters and no others, and none is sent twice for it.
 func TestChannelFails(t *testing.T) {
 	t.Parallel()

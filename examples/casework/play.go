@@ -52,6 +52,11 @@ func (p *player) playDay(ctx context.Context, n int, d *day) error {
 			return err
 		}
 	}
+	return p.settle(ctx)
+}
+
+// settle waits until the engines have done what follows, also from what the channels report about their letters.
+func (p *player) settle(ctx context.Context) error {
 	if err := p.clock.settle(ctx, p.db); err != nil {
 		return err
 	}

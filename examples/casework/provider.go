@@ -51,13 +51,6 @@ func (p *provider) send(ctx context.Context, l letter) error {
 	return nil
 }
 
-// times returns how often a letter was sent.
-func (p *provider) times(id string) int {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.sent[id]
-}
-
 // derived makes an ID of what identifies a thing: done again, it is the same thing.
 func derived(parts ...string) string {
 	b := sha256.Sum256([]byte(strings.Join(parts, "\x00")))

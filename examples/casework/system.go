@@ -21,7 +21,6 @@ var routesFile []byte
 
 // config is what differs between the demonstration and the tests.
 type config struct {
-	routes   []byte           // default: routes.yaml
 	now      func() time.Time // default: time.Now
 	switches *switches        // default: all is well
 	leaseTTL time.Duration    // default: that of the library
@@ -46,8 +45,8 @@ type system struct {
 }
 
 // kept is how long sent events stay in the outbox: as long as a story takes, so that the audit at its end
-// can account for all of them.
-const kept = 90 * 24 * time.Hour
+// can account for all of them, and less than the audit log keeps any.
+const kept = pause * 24 * time.Hour
 
 func newSystem(db *database, cfg config) (*system, error) {
 	if cfg.now == nil {
@@ -56,10 +55,7 @@ func newSystem(db *database, cfg config) (*system, error) {
 	if cfg.switches == nil {
 		cfg.switches = new(switches)
 	}
-	if cfg.routes == nil {
-		cfg.routes = routesFile
-	}
-	table, err := routing.Parse("routes.yaml", cfg.routes, nil)
+	table, err := routing.Parse("routes.yaml", routesFile, nil)
 	if err != nil {
 		return nil, err
 	}

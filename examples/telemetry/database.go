@@ -38,6 +38,8 @@ func openDatabase(ctx context.Context, address string) (*database, error) {
 	open := openSQLite
 	if strings.HasPrefix(address, "postgres://") || strings.HasPrefix(address, "postgresql://") {
 		open = openPostgres
+	} else if scheme, _, isURL := strings.Cut(address, "://"); isURL {
+		return nil, fmt.Errorf("a store of %s:// is unknown: give a SQLite file, or a database as postgres://…", scheme)
 	}
 	db, err := open(ctx, address)
 	if err != nil {

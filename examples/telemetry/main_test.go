@@ -76,11 +76,12 @@ func TestRunFails(t *testing.T) {
 		code int
 		says string
 	}{
-		{"help", []string{"--help"}, 0, "Examples:"},
-		{"unknown flag", []string{"-n", "2"}, 2, "-windows"},
-		{"argument", []string{"telemetry.db"}, 2, "telemetry --help"},
+		{"unknown flag", []string{"-n", "2"}, 2, "telemetry: flag provided but not defined: -n; see telemetry --help"},
+		{"argument", []string{"telemetry.db"}, 2, "telemetry: there is nothing but flags, and \"telemetry.db\" is none; see telemetry --help"},
 		{"no windows", []string{"-windows", "0"}, 2, "from 1 to 10000"},
 		{"too many", []string{"-windows", "10001"}, 2, "from 1 to 10000"},
+		{"no time at all", []string{"-timeout", "0s"}, 2, "-timeout must be positive"},
+		{"unknown store", []string{"-store", "mysql://user:secret@localhost/x"}, 1, "telemetry: a store of mysql:// is unknown"},
 		{"no folder", []string{"-store", filepath.Join(file, "telemetry.db")}, 1, "telemetry: open SQLite"},
 		{"no server", []string{"-store", "postgres://user:secret@127.0.0.1:1/none?connect_timeout=5"}, 1, "telemetry: open PostgreSQL"},
 		{"no time", []string{"-store", file, "-timeout", "1ms"}, 1, "telemetry: not done after 1ms"},
@@ -91,10 +92,21 @@ func TestRunFails(t *testing.T) {
 			if code := run(t.Context(), c.args, &out, &errs); code != c.code || !strings.Contains(errs.String(), c.says) {
 				t.Errorf("exit code %d, want %d; it says %q, which should have %q", code, c.code, &errs, c.says)
 			}
+			if strings.Count(errs.String(), "\n") != 1 || out.Len() > 0 && c.code == 2 {
+				t.Errorf("it does not say one line: %s%s", &errs, &out)
+			}
 			if strings.Contains(errs.String(), "secret") {
 				t.Errorf("it tells the password: %s", &errs)
 			}
 		})
+	}
+}
+
+func TestHelp(t *testing.T) {
+	t.Parallel()
+	var out, errs bytes.Buffer
+	if code := run(t.Context(), []string{"--help"}, &out, &errs); code != 0 || errs.Len() > 0 || !strings.Contains(out.String(), "Examples:") || !strings.Contains(out.String(), "-windows int") {
+		t.Errorf("exit code %d; it says %s%s", code, &out, &errs)
 	}
 }
 

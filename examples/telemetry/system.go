@@ -117,7 +117,7 @@ func waitUntilQuiet(ctx context.Context, db *sql.DB) error {
 		}
 		select {
 		case <-ctx.Done():
-			return context.Cause(ctx)
+			return ctx.Err()
 		case <-tick.C:
 		}
 	}
