@@ -24,15 +24,20 @@ func TestRoutesOutput(t *testing.T) {
 		"lint":                 "lint routes.yaml",
 		"lint-bad":             "lint bad.yaml broken.yaml",
 		"lint-bad-json":        "lint bad.yaml --json",
+		"lint-missing":         "lint missing.yaml bad.yaml broken.yaml",
 		"explain":              "explain routes.yaml events.ndjson --event-id e-1 --lookups lookups.json",
 		"explain-json":         "explain routes.yaml events.ndjson --event-id e-3 --lookups lookups.json --json",
 		"explain-no-lookups":   "explain routes.yaml events.ndjson --event-id e-2",
+		"explain-misspelt":     "explain routes.yaml misspelt.json",
 		"explain-broken-table": "explain broken.yaml events.ndjson --event-id e-2",
 		"diff":                 "diff routes.yaml new.yaml --events events.ndjson --lookups lookups.json",
 		"diff-json":            "diff routes.yaml new.yaml --events events.ndjson --lookups lookups.json --json",
 		"diff-turned-round":    "diff new.yaml routes.yaml --events events.ndjson --lookups lookups.json",
 		"diff-itself":          "diff routes.yaml routes.yaml --events events.ndjson",
 		"diff-types":           "diff routes.yaml new.yaml --events events.ndjson --type order_cancelled --type order_lost",
+		"diff-by-hand":         "diff routes.yaml new.yaml --events by-hand.ndjson --lookups lookups.json",
+		"diff-by-hand-json":    "diff routes.yaml new.yaml --events by-hand.ndjson --lookups lookups.json --type order_cancelled --json",
+		"diff-since-by-hand":   "diff routes.yaml new.yaml --events by-hand.ndjson --since 2026-01-01",
 		"diff-since":           "diff routes.yaml new.yaml --events events.ndjson --since 2026-02-27 --until 2026-02-28",
 		"test":                 "test routes.yaml tests.yaml",
 		"test-coverage":        "test routes.yaml tests.yaml --coverage",
@@ -92,14 +97,16 @@ func TestRoutesUsage(t *testing.T) {
 	}{
 		{"lint", "<file>", 2},
 		{"lint missing.yaml", "missing.yaml", 1},
-		{"lint " + dir, "is not a file", 1},
+		{"lint " + dir, "is not a file, but a directory", 1},
+		{"lint -", "there is no file called -", 2},
 		{"explain routes.yaml", "say which event: EVENT.json", 2},
 		{"explain routes.yaml missing.json", "missing.json", 1},
 		{"explain routes.yaml events.ndjson", "has several events: say which with --event-id ID", 2},
-		{"explain routes.yaml events.ndjson --event-id e-9", "there is no event e-9", 1},
+		{"explain routes.yaml events.ndjson --event-id e-9", "there is no event e-9 in testdata/routes/events.ndjson", 1},
 		{"explain routes.yaml routes.yaml", "not an envelope", 1},
 		{"explain routes.yaml events.ndjson --event-id e-1 --lookups missing.json", "missing.json", 1},
 		{"explain routes.yaml events.ndjson --event-id e-1 --lookups routes.yaml", "they look like", 1},
+		{"explain routes.yaml events.ndjson --event-id e-1 --lookups tests.json", `did you mean {"customer": {"*": {"sms":true}}}?`, 1},
 		{"explain routes.yaml --event-id e-1", "say which database: --store", 2},
 		{"explain routes.yaml --event-id e-1 --store sqlite:" + dir + "/missing.db", "no such file", 1},
 		{"diff routes.yaml", "<new>", 2},
@@ -116,6 +123,32 @@ func TestRoutesUsage(t *testing.T) {
 	} {
 		if r := waybill().routes(t, strings.Fields(test.args)...); r.code != test.code || !strings.Contains(r.stderr, test.want) || r.stdout != "" || !strings.HasPrefix(r.stderr, "waybill: ") {
 			t.Errorf("%s: %+v, want %d and %s", test.args, r, test.code, test.want)
+		}
+	}
+}
+
+// A file that cannot be read does not keep the others from being linted, and is worse than what is found in them.
+func TestRoutesLintUnread(t *testing.T) {
+	t.Parallel()
+	for _, files := range []string{"missing.yaml routes.yaml", "routes.yaml missing.yaml"} {
+		r := waybill().routes(t, append([]string{"lint"}, strings.Fields(files)...)...)
+		if r.code != 1 || !strings.Contains(r.stdout, "routes.yaml:28:5: info: ") || !strings.Contains(r.stderr, "missing.yaml: no such file") || strings.Contains(r.stderr, "0 errors") {
+			t.Errorf("lint %s: %+v", files, r)
+		}
+	}
+}
+
+// Only the help of commands that read the database names it.
+func TestRoutesHelp(t *testing.T) {
+	t.Parallel()
+	for _, e := range []environment{waybill(), newEnvironment(t)} {
+		for command, stores := range map[string]bool{"lint": false, "explain": true, "diff": true, "test": false, "schema": false} {
+			if help := e.ok(t, "routes", command, "--help"); strings.Contains(help, "--store") != stores {
+				t.Errorf("routes %s --help:\n%s", command, help)
+			}
+		}
+		if r := e.run(t, "routes", "lint", routesDir+"routes.yaml"); r.code != 0 {
+			t.Errorf("lint: %+v", r)
 		}
 	}
 }
@@ -162,12 +195,19 @@ func TestRoutesHostileEvents(t *testing.T) {
 		{"nothing", "", 3, "0 events", []string{"no events were compared"}},
 		{"without a last line end", strings.TrimSpace(good), 3, "1 event ", nil},
 		{"a byte order mark and Windows", "\uFEFF" + strings.ReplaceAll(good, "\n", "\r\n"), 3, "1 event ", nil},
-		{"broken lines", good + "{\n" + good + "\n\"x\"\n" + good, 1, "3 events", []string{"-: 2 lines are no events", "\nline 2: ", "\nline 5: "}},
+		{"broken lines", good + "{\n" + good + "\n\"x\"\n" + good, 1, "3 events", []string{"standard input: 2 lines are no events", "\nline 2: ", "\nline 5: "}},
 		{"bad UTF-8", good + "\"\xff\"\n", 1, "1 event ", []string{"line 2: invalid event: not valid UTF-8"}},
 		{"a huge line", huge + good, 1, "1 event ", []string{"line 1: it has more than 4194304 bytes"}},
+		{"an event over several lines", "{\n\"event_type\": \"order_cancelled\"\n}\n", 1, "0 events", []string{"3 lines are no events", "all of it on one line"}},
+		{"an array", "[" + strings.TrimSpace(good) + "]\n", 1, "0 events", []string{"1 line is no event, ", "not an envelope, but a JSON array"}},
+		{"other names", `{"type":"order_cancelled","payload":{}}` + "\n" + `{"event_type":"order_cancelled","data":{}}` + "\n", 1, "0 events", []string{
+			`line 1: invalid event: event_type is empty; did you mean "event_type" where it says "type"?`,
+			`line 2: invalid event: payload is missing; did you mean "payload" where it says "data"?`,
+		}},
+		{"ids that are the same", good + good, 3, "2 events compared, 2 with a difference", nil},
 		{"a huge last line", good + strings.TrimSpace(huge), 1, "1 event ", []string{"line 2: it has more than"}},
 		{"escapes", `{"event_id":"\u001b[2J","event_type":"order_cancelled","occurred_at":"2026-03-01T12:00:00Z","payload":{}}` + "\n\x1b[2J\n", 1, "1 event ", []string{"line 2: "}},
-		{"many broken lines", strings.Repeat("x\n", 1000), 1, "0 events", []string{"-: 1000 lines are", "line 5: ", "and 995 more"}},
+		{"many broken lines", strings.Repeat("x\n", 1000), 1, "0 events", []string{"standard input: 1000 lines are", "line 5: ", "and 995 more"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()

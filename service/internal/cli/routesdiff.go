@@ -21,7 +21,7 @@ type routesDiffCmd struct {
 
 	Old    string   `arg:"" help:"The routing file as it is."`
 	New    string   `arg:"" help:"The routing file as it is to be."`
-	Events string   `placeholder:"FILE" help:"The events: a file with an envelope in JSON on each line; - for standard input. Default: the event log of the database."`
+	Events string   `placeholder:"FILE" help:"The events: a file with an envelope in JSON on each line, in which an id and a time may be missing; - for standard input. Default: the event log of the database."`
 	Type   []string `sep:"none" placeholder:"TYPE" help:"Only events of this type; may be repeated."`
 	Since  moment   `placeholder:"WHEN" help:"Only what happened since then: 24h or 7d, meaning ago, a date, or RFC 3339."`
 	Until  moment   `placeholder:"WHEN" help:"Only what happened before then."`
@@ -29,16 +29,19 @@ type routesDiffCmd struct {
 
 func (routesDiffCmd) Help() string {
 	return `Runs recorded events through both files, without any effect, and counts the deliveries that differ: gained, lost, or changed (another action, other parameters, another failure, another
-lane), with examples. Any number of events will do; they are read one by one.
+lane), with examples. Any number of events will do; they are read one by one. Those in a file each count, also if their ids are the same. One without an id is called line-N there, and one
+without a time has the time of the command; with --since or --until it needs one.
 
-What lookups find is in the file of --lookups. A delivery that depends on a lookup that is not given, or on an upcaster, is counted as not compared, unless the files treat it alike
-whatever the event.
+` + lookupsHelp + `
 
-Exit code: 0 if nothing differs, 3 if something does, or could not be compared. Lines that are no events are named, and make it 1.
+A delivery that depends on a lookup that is not given, or on an upcaster, is counted as not compared, unless the files treat it alike whatever the event.
+
+Exit code: 0 if nothing differs; 3 if something does, could not be compared, or there are no events; 1 if there are lines that are no events: they are named, and the others are compared.
 
 Examples:
 
     ${program} routes diff routes.yaml new.yaml --events events.ndjson
+    jq -c . event.json | ${program} routes diff routes.yaml new.yaml --events -
     ${program} routes diff routes.yaml new.yaml ${store} sqlite:app.db --since 30d --lookups lookups.json
     git show main:routes.yaml > old.yaml && ${program} routes diff old.yaml routes.yaml --events events.ndjson --json | jq '.changes[] | {event_type, consumer, kind, count}'`
 }
@@ -53,11 +56,11 @@ func (c *routesDiffCmd) Run(ctx context.Context, p *Program) error {
 	case c.Events == "" && len(p.stores) == 0:
 		return usage("say where the events are: --events FILE, or %s URL for a database with an event log", p.tool.storeFlag)
 	}
-	tables, err := loadTables(c.Old, c.New)
+	tables, err := loadTables(ctx, c.Old, c.New)
 	if err != nil {
 		return err
 	}
-	l, err := c.load(tables...)
+	l, err := c.load(ctx, tables...)
 	if err != nil {
 		return err
 	}
@@ -77,11 +80,14 @@ func (c *routesDiffCmd) Run(ctx context.Context, p *Program) error {
 		}
 	}
 	done()
-	if err := errors.Join(r.err, context.Cause(ctx), r.close()); err != nil {
+	if ctx.Err() != nil { // which may be what r.err is about, too
+		return errors.Join(context.Cause(ctx), r.close())
+	}
+	if err := errors.Join(r.err, r.close()); err != nil {
 		return err
 	}
 	report := differ.Report()
-	if err := c.print(p, &report); err != nil {
+	if err := c.print(p, &report, r.broken.n); err != nil {
 		return err
 	}
 	if err := r.broken.in(c.Events); err != nil {
@@ -98,7 +104,11 @@ func (c *routesDiffCmd) Run(ctx context.Context, p *Program) error {
 
 func (c *routesDiffCmd) recorded(ctx context.Context, p *Program) (*recorded, error) {
 	if c.Events != "" {
-		return p.eventsIn(c.Events)
+		at := time.Now()
+		if !c.Since.IsZero() || !c.Until.IsZero() {
+			at = time.Time{} // nobody knows whether an event without a time is asked for
+		}
+		return p.eventsIn(ctx, c.Events, at)
 	}
 	return p.eventsOf(ctx, eventlog.Filter{Types: c.Type, Since: c.Since.Time, Until: c.Until.Time})
 }
@@ -127,9 +137,13 @@ func found(r *routing.DiffReport) string {
 	return strings.Join(parts, ", ")
 }
 
-func (c *routesDiffCmd) print(p *Program, r *routing.DiffReport) error {
+func (c *routesDiffCmd) print(p *Program, r *routing.DiffReport, invalidLines int) error {
 	if c.JSON {
-		return printJSON(p.Stdout, r)
+		return printJSON(p.Stdout, struct {
+			*routing.DiffReport
+
+			InvalidLines int `json:"invalid_lines"` // of the file of events
+		}{r, invalidLines})
 	}
 	rows := [][]string{{"EVENTS", "TYPE", "CONSUMER", "CHANGE"}}
 	for _, change := range r.Changes {
@@ -152,13 +166,21 @@ func (c *routesDiffCmd) print(p *Program, r *routing.DiffReport) error {
 	}
 	var b strings.Builder
 	if slices.ContainsFunc(r.Uncompared, func(u routing.Uncompared) bool { return u.Lookup != "" }) {
-		b.WriteString("To compare what depends on lookups, say what they find: --lookups FILE.\n\n")
+		where := "--lookups FILE"
+		if c.Lookups != "" {
+			where = "add it to " + cleanLine(c.Lookups) + ", by the key or as \"*\""
+		}
+		fmt.Fprintf(&b, "To compare what depends on lookups, say what they find: %s.\n\n", where)
 	}
 	for _, change := range r.Changes {
 		b.WriteString(example(change.Examples[0]))
 	}
 	if r.Unroutable > 0 {
-		fmt.Fprintf(&b, "%s of a type that neither file declares.\n", are(r.Unroutable, "event"))
+		such := ":"
+		if len(r.UnroutableTypes) < r.Unroutable {
+			such = ", such as"
+		}
+		fmt.Fprintf(&b, "%s of a type that neither file declares%s %s.\n", are(r.Unroutable, "event"), such, cleanLine(strings.Join(r.UnroutableTypes, ", ")))
 	}
 	fmt.Fprintf(&b, "%s compared, %d with a difference.\n", plural(r.Events, "event"), r.Differing)
 	_, err := io.WriteString(p.Stdout, b.String())

@@ -4,12 +4,10 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"iter"
-	"slices"
 	"strings"
 	"time"
 
@@ -35,6 +33,8 @@ type brokenLines struct {
 
 const maxBroken = 5
 
+const anEnvelope = `{"event_type": "order_placed", "payload": {…}}`
+
 func (b *brokenLines) add(line int, err error) {
 	if b.n++; len(b.first) < maxBroken {
 		b.first = append(b.first, fmt.Sprintf("line %d: %v", line, err))
@@ -50,13 +50,18 @@ func (b *brokenLines) in(path string) error {
 	if n := b.n - len(b.first); n > 0 {
 		more = fmt.Sprintf("\nand %d more", n)
 	}
-	return fmt.Errorf("%s: %s no events, and left out; each has to be an envelope, as eventing.EncodeEnvelope writes it:\n%s%s",
-		path, are(b.n, "line"), strings.Join(b.first, "\n"), more)
+	no := "no events"
+	if b.n == 1 {
+		no = "no event"
+	}
+	return fmt.Errorf("%s: %s %s, and left out; an event is an envelope, all of it on one line, such as %s:\n%s%s",
+		called(path), are(b.n, "line"), no, anEnvelope, strings.Join(b.first, "\n"), more)
 }
 
-// eventsIn reads the events of a file, one on each line.
-func (p *Program) eventsIn(path string) (*recorded, error) {
-	in, err := p.open(path)
+// eventsIn reads the events of a file, one on each line. One without an id is called by its line, and one without a time is of at;
+// if that is zero, it is none.
+func (p *Program) eventsIn(ctx context.Context, path string, at time.Time) (*recorded, error) {
+	in, err := p.openUntil(ctx, path)
 	if err != nil {
 		return nil, err
 	}
@@ -68,8 +73,12 @@ func (p *Program) eventsIn(path string) (*recorded, error) {
 			if errors.Is(err, io.EOF) {
 				return
 			}
+			if ctx.Err() != nil {
+				r.err = context.Cause(ctx)
+				return
+			}
 			if err != nil {
-				r.err = fmt.Errorf("%s, line %d: %w", path, n, err)
+				r.err = fmt.Errorf("%s, line %d: %w", called(path), n, err)
 				return
 			}
 			if line = bytes.TrimSpace(line); n == 1 {
@@ -82,7 +91,10 @@ func (p *Program) eventsIn(path string) (*recorded, error) {
 				r.broken.add(n, fmt.Errorf("it has more than %d bytes", eventing.MaxEnvelopeBytes))
 				continue
 			}
-			e, err := eventing.DecodeEnvelope(line)
+			e, err := decodeWritten(line, fmt.Sprintf("line-%d", n), at)
+			if invalid := (*eventing.InvalidEventError)(nil); at.IsZero() && errors.As(err, &invalid) && invalid.Field == "occurred_at" {
+				err = fmt.Errorf("%w; --since and --until ask for it", err)
+			}
 			if err != nil {
 				r.broken.add(n, err)
 				continue
@@ -93,24 +105,6 @@ func (p *Program) eventsIn(path string) (*recorded, error) {
 		}
 	}
 	return r, nil
-}
-
-// nextLine returns a line, or the beginning of one that is longer than any event.
-func nextLine(r *bufio.Reader) (line []byte, whole bool, err error) {
-	whole = true
-	for {
-		part, err := r.ReadSlice('\n')
-		if whole = whole && len(line)+len(part) <= eventing.MaxEnvelopeBytes+1; whole {
-			line = append(line, part...)
-		}
-		switch {
-		case errors.Is(err, bufio.ErrBufferFull):
-		case errors.Is(err, io.EOF) && (len(line) > 0 || !whole), err == nil:
-			return line, whole, nil
-		default:
-			return nil, false, err
-		}
-	}
 }
 
 // eventsOf reads the event log of the database.
@@ -159,19 +153,19 @@ func logOf(ctx context.Context, s *store.Store, address string) (*eventlog.Log, 
 }
 
 // eventIn reads one event from a file; what a person leaves out when writing one is added.
-func (p *Program) eventIn(path, id string) (eventing.Envelope, error) {
+func (p *Program) eventIn(ctx context.Context, path, id string) (eventing.Envelope, error) {
 	if id != "" {
-		r, err := p.eventsIn(path)
+		r, err := p.eventsIn(ctx, path, time.Now())
 		if err != nil {
 			return eventing.Envelope{}, err
 		}
-		e, err := r.find(id)
+		e, err := r.find(id, called(path))
 		if err == nil || r.broken.n == 0 {
 			return e, err
 		}
 		return e, errors.Join(err, r.broken.in(path))
 	}
-	in, err := p.open(path)
+	in, err := p.openUntil(ctx, path)
 	if err != nil {
 		return eventing.Envelope{}, err
 	}
@@ -179,18 +173,21 @@ func (p *Program) eventIn(path, id string) (eventing.Envelope, error) {
 	if err = errors.Join(err, in.Close()); err != nil {
 		return eventing.Envelope{}, err
 	}
-	e, err := decodeWritten(text)
+	if len(bytes.TrimSpace(text)) == 0 {
+		return eventing.Envelope{}, fmt.Errorf("%s is empty: there has to be an event's envelope, such as %s", called(path), anEnvelope)
+	}
+	e, err := decodeWritten(text, "unnamed", time.Now())
 	if err != nil && several(text) {
-		return e, usage("%s has several events: say which with --event-id ID", path)
+		return e, usage("%s has several events: say which with --event-id ID", called(path))
 	}
 	if err != nil {
-		return e, fmt.Errorf("%s: %w", path, err)
+		return e, fmt.Errorf("%s: %w", called(path), err)
 	}
 	return e, nil
 }
 
-// find returns the event with an id.
-func (r *recorded) find(id string) (found eventing.Envelope, err error) {
+// find returns the event with an id: the first, in case there are several. where is for messages.
+func (r *recorded) find(id, where string) (found eventing.Envelope, err error) {
 	is := func(e eventing.Envelope) bool { return e.ID == id }
 	missing := true
 	for e := range r.events {
@@ -203,36 +200,7 @@ func (r *recorded) find(id string) (found eventing.Envelope, err error) {
 		return found, err
 	}
 	if missing {
-		return found, fmt.Errorf("there is no event %s", id)
+		return found, fmt.Errorf("there is no event %s in %s", id, where)
 	}
 	return found, nil
-}
-
-// several reports whether a text begins with one JSON object and goes on with another.
-func several(text []byte) bool {
-	dec := json.NewDecoder(bytes.NewReader(text))
-	var first, second map[string]json.RawMessage
-	return dec.Decode(&first) == nil && dec.Decode(&second) == nil
-}
-
-// decodeWritten decodes an envelope that may be written by hand, without an id and a time.
-func decodeWritten(text []byte) (eventing.Envelope, error) {
-	e, err := eventing.DecodeEnvelope(text)
-	var invalid *eventing.InvalidEventError
-	if !errors.As(err, &invalid) || !slices.Contains([]string{"event_id", "occurred_at"}, invalid.Field) {
-		return e, err
-	}
-	var fields map[string]json.RawMessage
-	if err := json.Unmarshal(text, &fields); err != nil {
-		return e, err
-	}
-	for name, value := range map[string]any{"event_id": "unnamed", "occurred_at": time.Now().UTC()} {
-		if _, given := fields[name]; !given {
-			fields[name], _ = json.Marshal(value) // a text and a time always encode
-		}
-	}
-	if text, err = json.Marshal(fields); err != nil {
-		return e, err
-	}
-	return eventing.DecodeEnvelope(text)
 }

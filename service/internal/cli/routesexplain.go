@@ -20,8 +20,12 @@ func (routesExplainCmd) Help() string {
 	return `Says of each consumer whether it gets the event, what it does about it, and why: the row of the matrix, each rule that was tried, with what its condition found, the
 modifiers, and the lookups. It is the same code as runs in production. Nothing is changed.
 
-What lookups find is in the file of --lookups; one that is not there fails, and what follows from that is explained. An event of an older schema version is brought to the latest by Go
-functions, which this program does not have: then it says who gets the event. In Go, routing.Router.Explain has both.
+` + lookupsHelp + `
+
+A lookup that is not there fails, and what follows from that is explained. An event of an older schema version is brought to the latest by Go functions, which this program does not have: then
+it says who gets the event. In Go, routing.Router.Explain has both.
+
+Exit code: 0 whatever becomes of the event, also if nobody gets it, or a consumer fails.
 
 Examples:
 
@@ -36,11 +40,11 @@ func (c *routesExplainCmd) Run(ctx context.Context, p *Program) error {
 	if c.Event == "" && c.EventID == "" {
 		return usage("say which event: EVENT.json, - for standard input, or --event-id ID of the event log")
 	}
-	tables, err := loadTables(c.File)
+	tables, err := loadTables(ctx, c.File)
 	if err != nil {
 		return err
 	}
-	l, err := c.load(tables...)
+	l, err := c.load(ctx, tables...)
 	if err != nil {
 		return err
 	}
@@ -57,11 +61,11 @@ func (c *routesExplainCmd) Run(ctx context.Context, p *Program) error {
 
 func (c *routesExplainCmd) event(ctx context.Context, p *Program) (eventing.Envelope, error) {
 	if c.Event != "" {
-		return p.eventIn(c.Event, c.EventID)
+		return p.eventIn(ctx, c.Event, c.EventID)
 	}
 	r, err := p.eventsOf(ctx, eventlog.Filter{})
 	if err != nil {
 		return eventing.Envelope{}, err
 	}
-	return r.find(c.EventID)
+	return r.find(c.EventID, "the event log")
 }

@@ -11,6 +11,7 @@ import (
 )
 
 type routesTestCmd struct {
+	storeless
 	output
 
 	File     string   `arg:"" help:"The routing file."`
@@ -27,14 +28,14 @@ func (routesTestCmd) Help() string {
       - name: a large order is announced
         event: {type: order_placed, payload: {customer_id: c-1, total: 120}}
         lookups:
-          stock: {$error: out of reach}        # fails; {$keys: {k-1: …}} is one that depends on the key
+          stock: {$error: out of reach}       # fails; {$keys: {k-1: …}} is one that depends on the key
         expect:                               # every consumer that gets the event, and no other
           mail: [{do: announce, with: {channels: [email]}}]
           audit: []                           # gets it, and does nothing
-          billing: {$error: retry}             # the attempt fails; or the reason code of the dead letter
+          billing: {$error: retry}            # the attempt fails; or the reason code of the dead letter
         lane: critical                        # optional; or normal
 
-An event has the fields of an envelope. After the failures come the cells, rules and modifiers that no test has reached. Events of an older schema version fail a test, since Go functions bring
+An event has the fields of an envelope; an id, a time and a payload may be missing, and event_type may be called type. After the failures come the cells, rules and modifiers that no test has reached. Events of an older schema version fail a test, since Go functions bring
 them to the latest: test these in Go, with routing.Router.Test.
 
 Exit code: 0 if all tests pass, else 3.
@@ -47,12 +48,15 @@ Examples:
 
 // Run tests.
 func (c *routesTestCmd) Run(ctx context.Context, p *Program) error {
-	tables, err := loadTables(c.File)
+	tables, err := loadTables(ctx, c.File)
 	errs := []error{err}
 	var files []*routing.TestFile
 	for _, path := range c.Tests {
-		f, err := routing.LoadTests(path)
+		f, err := read(ctx, path, routing.LoadTests)
 		files, errs = append(files, f), append(errs, err)
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
 	}
 	if err := errors.Join(errs...); err != nil {
 		return err
