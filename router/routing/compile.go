@@ -2,7 +2,6 @@ package routing
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -24,7 +23,10 @@ type compiler struct {
 	scopes map[string]*condition.Scope // by event type
 	// programs are shared by the cells of an event type: by type, wanted result and text.
 	programs map[programKey]*condition.Program
-	rulesMet int // in all cells
+	parsed   map[string]*condition.Expression // by text
+	asked    []asked
+	counted  map[programKey]bool
+	met      met
 }
 
 // fault is something wrong at a place, for these event types.
@@ -33,32 +35,30 @@ type fault struct {
 	about []string
 }
 
-// bounds are of what a file may multiply to, by "*" or by modifiers.
-type bounds struct {
-	programs int // conditions, for each event type that they are for
-	cells    int // that "*" ticks in the matrix
-	rules    int // in all cells
-	visited  int // pairs of a cell and "*", or of a rule and a modifier
-}
-
-var usual = bounds{programs: 50_000, cells: 1_000_000, rules: 1_000_000, visited: 2_000_000}
-
-type programKey struct {
-	eventType string
-	want      condition.Result
-	text      string
-}
-
 func compile(file *routefile.File, most bounds) (*Table, error) {
-	c := &compiler{
+	return newCompiler(file, most).compile()
+}
+
+func newCompiler(file *routefile.File, most bounds) *compiler {
+	return &compiler{
 		file: file, most: most, found: map[routefile.Fault]int{}, scopes: map[string]*condition.Scope{}, programs: map[programKey]*condition.Program{},
+		parsed: map[string]*condition.Expression{}, counted: map[programKey]bool{},
 		table: &Table{file: file, consumers: map[string]*consumer{}, types: map[string]*eventType{}},
+	}
+}
+
+func (c *compiler) compile() (*Table, error) {
+	if c.schemasFit(); len(c.faults) > 0 {
+		return nil, routefile.NewError(c.file.Name, c.told())
 	}
 	for _, step := range []func(){c.consumers, c.lookups, c.types, c.matrix, c.keys, c.cells, c.retention} {
 		step()
 	}
+	if !c.met.tooManyAsked {
+		c.conditions()
+	}
 	if len(c.faults) > 0 {
-		return nil, routefile.NewError(file.Name, c.told())
+		return nil, routefile.NewError(c.file.Name, c.told())
 	}
 	return c.table, nil
 }
@@ -85,7 +85,11 @@ func (c *compiler) told() []routefile.Fault {
 		list[i] = f.Fault
 		if n := len(f.about); n > 0 {
 			list[i].Message += " (for " + strings.Join(f.about[:min(n, maxAbout)], ", ")
-			if n > maxAbout {
+			switch {
+			case n <= maxAbout:
+			case c.met.faulty >= maxFaulty:
+				list[i].Message += " and more"
+			default:
 				list[i].Message += fmt.Sprintf(" and %d more", n-maxAbout)
 			}
 			list[i].Message += ")"
@@ -94,7 +98,10 @@ func (c *compiler) told() []routefile.Fault {
 	return list
 }
 
-const maxAbout = 3
+const (
+	maxAbout  = 3
+	maxFaulty = 200 // conditions that do not compile; what others would be told is not printed anyway
+)
 
 func (c *compiler) consumers() {
 	for i := range c.file.Consumers {
@@ -115,6 +122,9 @@ func (c *compiler) consumers() {
 func (c *compiler) lookups() {
 	for i := range c.file.Lookups {
 		l := &lookup{src: &c.file.Lookups[i]}
+		if _, err := condition.NewScope(condition.Variable{Name: "payload"}, condition.Variable{Name: l.src.Text}); err != nil {
+			c.fault(l.src.Pos, "lookup %s: %v", l.src.Text, err)
+		}
 		if l.src.Schema != nil {
 			l.schema = c.schema("lookup/"+l.src.Text, l.src.Schema)
 		}
@@ -130,15 +140,21 @@ func (c *compiler) lookups() {
 }
 
 func (c *compiler) schema(name string, src *routefile.Schema) *condition.Schema {
+	if c.met.patterns > c.most.patterns {
+		return nil
+	}
 	s, err := condition.CompileSchema(name, src.Doc, c.file.Definitions)
 	if err != nil {
 		c.fault(src.Pos, "schema of %s: %v", name, err)
 		return nil
 	}
+	if c.met.patterns += s.Patterns(); c.met.patterns > c.most.patterns {
+		c.fault(src.Pos, "the patterns of the schemas up to here compile to more than %d instructions", c.most.patterns)
+	}
 	return s
 }
 
-// types compiles the event types with what may be asked about their payloads.
+// types compiles the event types' schemas.
 func (c *compiler) types() {
 	for i := range c.file.Events {
 		src := &c.file.Events[i]
@@ -151,90 +167,12 @@ func (c *compiler) types() {
 		}
 		t.versions = slices.Sorted(maps.Keys(t.schemas))
 		c.table.types[src.Text] = t
-		c.scope(t)
-		c.critical(t)
-	}
-}
-
-// scope is what the conditions on events of a type may use: the payload of the latest version, and all lookups.
-func (c *compiler) scope(t *eventType) {
-	vars := []condition.Variable{{Name: "payload"}}
-	if len(t.versions) > 0 {
-		vars[0].Schema = t.schemas[t.versions[len(t.versions)-1]]
-	}
-	for _, l := range c.table.lookups {
-		vars = append(vars, condition.Variable{Name: l.src.Text, Schema: l.schema})
-	}
-	scope, err := condition.NewScope(vars...)
-	if err != nil {
-		c.fault(t.src.Pos, "what conditions on %s may use: %v", t.src.Text, err)
-		return
-	}
-	c.scopes[t.src.Text] = scope
-}
-
-// critical compiles the condition for each version: it is asked when an event is appended.
-func (c *compiler) critical(t *eventType) {
-	if t.src.Critical == nil {
-		return
-	}
-	versions := t.versions
-	if len(versions) == 0 {
-		versions = []int{0}
-	}
-	for _, v := range versions {
-		scope, err := condition.NewScope(condition.Variable{Name: "payload", Schema: t.schemas[v]})
-		if err != nil {
-			c.fault(t.src.Pos, "%v", err)
-			continue
+		if src.Critical != nil {
+			for _, v := range versionsOf(t) {
+				c.count(t, src.Critical, programKey{fmt.Sprintf("%s/%d", src.Text, v), condition.Bool, src.Critical.Text})
+			}
 		}
-		what := fmt.Sprintf("%s version %d", t.src.Text, v)
-		t.critical[v] = c.expression(scope, *t.src.Critical, condition.Bool, what)
 	}
-}
-
-// expression compiles an expression; nil if it is faulty.
-func (c *compiler) expression(scope *condition.Scope, e routefile.Expr, want condition.Result, about string) *condition.Program {
-	program, err := scope.Compile(e.Text, want)
-	var faulty *condition.CompileError
-	switch {
-	case errors.As(err, &faulty):
-		for _, f := range faulty.Faults {
-			c.faultAbout(about, e.At(f.Line, f.Column), "%s", f.Message)
-		}
-		return nil
-	case err != nil:
-		c.faultAbout(about, e.Pos, "%v", err)
-		return nil
-	}
-	return program
-}
-
-// program compiles an expression for the events of a type, once.
-func (c *compiler) program(t *eventType, e *routefile.Expr, want condition.Result) *condition.Program {
-	scope := c.scopes[t.src.Text]
-	if e == nil || scope == nil {
-		return nil
-	}
-	key := programKey{t.src.Text, want, e.Text}
-	if p, known := c.programs[key]; known && (p != nil || len(c.faults) > maxSuggested) {
-		return p
-	}
-	if len(c.programs) == c.most.programs {
-		c.faultAbout(t.src.Text, e.Pos, "more than %d conditions, those of \"*\" counted for each event type: say which types they are for", c.most.programs)
-		return nil
-	}
-	p := c.expression(scope, *e, want, t.src.Text) // a faulty one again, for its other places
-	c.programs[key] = p
-	return p
-}
-
-// needs are the slots of the lookups that a program uses.
-func needs(p *condition.Program) []int {
-	if p == nil {
-		return nil
-	}
-	return slices.DeleteFunc(slices.Clone(p.Uses()), func(slot int) bool { return slot == 0 })
 }
 
 // known returns a declared event type, or complains.

@@ -70,7 +70,7 @@ func keyFor(l *routefile.Lookup, eventType string) (found *routefile.Key) {
 	return found
 }
 
-// cells compiles the rules and modifiers of each cell that is ticked. Those of others are checked as far as
+// cells puts the rules and modifiers into each cell that is ticked. Those of others are checked as far as
 // names go; lint finds them.
 func (c *compiler) cells() {
 	for i := range c.file.Cells {
@@ -108,21 +108,20 @@ func (c *compiler) cells() {
 }
 
 func (c *compiler) rules(to *cell, src *routefile.Cell) {
-	if c.rulesMet += len(src.Rules); c.rulesMet > c.most.rules {
+	if c.met.rules += len(src.Rules); c.met.rules > c.most.rules {
 		c.faultAbout(to.typ.src.Text, src.Consumer.Pos, "more than %d rules, those of \"*\" counted for each event type", c.most.rules)
 		return
 	}
+	to.rules = make([]rule, len(src.Rules))
 	for i := range src.Rules {
-		r := rule{src: &src.Rules[i]}
-		r.when = c.program(to.typ, r.src.When, condition.Bool)
-		r.needs = needs(r.when)
-		c.reach(to.typ, r.needs, nil)
+		r := &to.rules[i]
+		r.src = &src.Rules[i]
+		c.ask(asked{to.typ, r.src.When, &r.when, &r.needs})
 		params := map[string]any{}
 		for _, p := range r.src.With {
 			params[p.Text] = p.Value
 		}
 		r.alone = []Action{{Name: r.src.Do.Text, Line: r.src.Pos.Line, params: params}}
-		to.rules = append(to.rules, r)
 	}
 }
 
@@ -183,7 +182,7 @@ type place struct {
 	rule *rule
 }
 
-// modifiers compiles each modifier for the event types that it can meet, and adds it to each rule whose action it could change.
+// modifiers takes each modifier for the event types that it can meet, and adds it to each rule whose action it could change.
 func (c *compiler) modifiers() {
 	having := map[string][]place{} // by parameter, the rules that give it
 	for _, e := range c.file.Events {
@@ -240,9 +239,8 @@ func (c *compiler) modifier(src *routefile.Modifier, params []routefile.Param, h
 			}
 			m := byType[t]
 			if m == nil {
-				m = &modifier{src: src, when: c.program(t, src.When, condition.Bool)}
-				m.needs = needs(m.when)
-				c.reach(t, m.needs, nil)
+				m = &modifier{src: src}
+				c.ask(asked{t, src.When, &m.when, &m.needs})
 				byType[t] = m
 			}
 			at.rule.modifiers = append(at.rule.modifiers, m)
@@ -320,13 +318,15 @@ func (c *compiler) retention() {
 
 // suggest names what was probably meant, in the faults that somebody reads: it takes time.
 func (c *compiler) suggest(name string, known iter.Seq[string]) string {
-	if len(c.faults) > maxSuggested {
+	if len(c.faults) > maxSuggested || c.met.comparisons > maxComparisons {
 		return ""
 	}
-	return suggest(name, known)
+	names := slices.Collect(known)
+	c.met.comparisons += len(names)
+	return suggest(name, slices.Values(names))
 }
 
 // suggest names what was probably meant.
 func suggest(name string, known iter.Seq[string]) string { return routefile.Suggest(name, known) }
 
-const maxSuggested = 50
+const maxSuggested, maxComparisons = 50, 200_000

@@ -99,7 +99,7 @@ func (d *Differ) Event(ctx context.Context, e eventing.Envelope) []Change {
 	typ, known := d.types[e.Type]
 	if !known {
 		if typ = d.compareType(e.Type); typ.old == nil && typ.now == nil {
-			d.report.unroutable++
+			d.report.unroute(e.Type)
 			return nil // and no word of it in types: who sends such events may invent any number of them
 		}
 		d.types[e.Type] = typ

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
@@ -205,8 +206,20 @@ func TestDifferIsBounded(t *testing.T) { // alone: it looks at the heap
 		t.Errorf("the heap has grown from %d to %d bytes", before, after)
 	}
 	r := d.Report()
-	if r.Events != 2*n+1 || r.Unroutable != n || r.Differing != n+1 || len(r.Changes) != 1 || r.Changes[0].Count != n+1 || len(r.Changes[0].Examples) != 3 {
+	if r.Events != 2*n+1 || r.Unroutable != n || r.Differing != n+1 || len(r.Changes) != 1 || r.Changes[0].Count != n+1 || len(r.Changes[0].Examples) != 3 || len(r.UnroutableTypes) != 3 {
 		t.Errorf("%+v", r)
+	}
+}
+
+func TestDifferNamesUnroutableTypes(t *testing.T) {
+	t.Parallel()
+	d := routing.NewDiffer(lettersTable(t, "{do: a}", ""), lettersTable(t, "{do: a}", ""), nil)
+	for _, typ := range []string{"sent", "b", "a", "b", "lost"} {
+		d.Event(t.Context(), order(typ, 2, `{}`))
+	}
+	r := d.Report()
+	if want := []string{"b", "a"}; r.Unroutable != 3 || !slices.Equal(r.UnroutableTypes, want) {
+		t.Errorf("%d events of %q are unroutable, want 3 of %q", r.Unroutable, r.UnroutableTypes, want)
 	}
 }
 

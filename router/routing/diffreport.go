@@ -16,6 +16,8 @@ type DiffReport struct {
 	Differing int `json:"differing"`
 	// Unroutable is how many events are of types that neither table declares.
 	Unroutable int `json:"unroutable"`
+	// UnroutableTypes are the first three of these types that were met.
+	UnroutableTypes []string `json:"unroutable_types,omitempty"`
 	// Changes are by event type, consumer and kind.
 	Changes []ChangeCount `json:"changes"`
 	// Uncompared are the deliveries of which it is not known whether they differ.
@@ -59,6 +61,8 @@ const maxExamples = 3
 type counts struct {
 	events, differing, unroutable int
 
+	unroutableTypes []string // the first maxExamples
+
 	changes []ChangeCount
 	lacking []Uncompared
 	places  map[countKey]int
@@ -97,6 +101,13 @@ func (c *counts) add(changes []Change) {
 	}
 }
 
+func (c *counts) unroute(eventType string) {
+	c.unroutable++
+	if len(c.unroutableTypes) < maxExamples && !slices.Contains(c.unroutableTypes, eventType) {
+		c.unroutableTypes = append(c.unroutableTypes, eventType)
+	}
+}
+
 func (c *counts) uncompared(e eventing.Envelope, consumer string, l lack) {
 	key := lackKey{e.Type, consumer, l}
 	i, known := c.lacks[key]
@@ -115,7 +126,7 @@ func (c *counts) uncompared(e eventing.Envelope, consumer string, l lack) {
 func (d *Differ) Report() DiffReport {
 	r := DiffReport{
 		Old: TableName{d.old.file.Name, d.old.Version()}, New: TableName{d.now.file.Name, d.now.Version()},
-		Events: d.report.events, Differing: d.report.differing, Unroutable: d.report.unroutable,
+		Events: d.report.events, Differing: d.report.differing, Unroutable: d.report.unroutable, UnroutableTypes: slices.Clone(d.report.unroutableTypes),
 		Changes: append([]ChangeCount{}, d.report.changes...), Uncompared: append([]Uncompared{}, d.report.lacking...),
 	}
 	for i := range r.Changes {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"runtime/debug"
 	"slices"
 
@@ -121,7 +122,7 @@ func (t *Table) explainTo(ctx context.Context, e eventing.Envelope, ups upcaster
 	x := Explanation{File: t.file.Name, Version: t.Version(), EventID: e.ID, EventType: e.Type, Lane: t.Lane(e), Consumers: []ConsumerExplanation{}}
 	typ, known := t.types[e.Type]
 	if !known {
-		x.Unroutable = fmt.Sprintf("the routing file declares no event type %s: it would be a dead letter at dispatch", e.Type)
+		x.Unroutable = fmt.Sprintf("the routing file declares no event type %s%s: it would be a dead letter at dispatch", e.Type, suggest(e.Type, maps.Keys(t.types)))
 		return x
 	}
 	var opened *event

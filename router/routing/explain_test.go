@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -95,6 +96,7 @@ func TestExplain(t *testing.T) {
 		{"unknown version", "order_placed", `{"customer": "c-1"}`, 3, gold},
 		{"older version", "order_placed", `{"customer": "c-1"}`, 1, gold},
 		{"unroutable", "order_lost", `{}`, 1, gold},
+		{"misspelt-type", "order_plced", `{}`, 1, gold},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -240,13 +242,25 @@ func TestLookups(t *testing.T) {
 	for text, want := range map[string]string{
 		``:                              "no lookups",
 		`[]`:                            "no lookups",
-		`{"customer": 7}`:               "they look like",
+		`"x"`:                           "it is a JSON string, and not an object; they look like",
 		`{"customer": {}} {}`:           "something follows",
 		`{"customer": {"a": {}`:         "no lookups",
 		"{\"customer\": {\"a\": \"\xff": "no lookups",
 	} {
 		if _, err := routing.LoadLookups(write(text)); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "lookups.json") {
 			t.Errorf("%q: %v, want %s", text, err, want)
+		}
+	}
+	for text, want := range map[string]string{
+		`{"customer": 7}`:                           `did you mean {"customer": {"*": 7}}?`,
+		`{"customer": null}`:                        `did you mean {"customer": {"*": null}}?`,
+		`{"customer": [ "a" ]}`:                     `did you mean {"customer": {"*": ["a"]}}?`,
+		`{"customer": {"$error": "down"}}`:          `did you mean {"customer": {"*": {"$error":"down"}}}?`,
+		`{"customer": {"$keys": {"c-1": {}}}}`:      "$keys is for files of tests",
+		`{"branch": {"*": {}}, "customer": "gold"}`: `did you mean {"customer": {"*": "gold"}}?`,
+	} {
+		if _, err := routing.LoadLookups(write(text)); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "lookups.json") {
+			t.Errorf("%s: %v, want %s", text, err, want)
 		}
 	}
 	if _, err := routing.LoadLookups(filepath.Join(dir, "missing.json")); !errors.Is(err, os.ErrNotExist) {
@@ -262,5 +276,44 @@ func TestLookups(t *testing.T) {
 	delete(l, "brunch")
 	if err := l.Check(orders(t)); err != nil {
 		t.Error(err)
+	}
+}
+
+// The properties of a result may stand where the keys should be.
+func TestLookupsWithoutKeys(t *testing.T) {
+	t.Parallel()
+	const file = `
+routing: 1
+consumers: {mail: {}}
+events: {sent: {}}
+matrix: {sent: [mail]}
+actions: {sent: {mail: [{when: 'has(person.name) || town == ""', do: send}]}}
+lookups:
+  person: {key: payload.to, schema: %s, on_error: skip}
+  town: {key: payload.to, schema: {type: string}, on_error: skip}
+`
+	person := table(t, fmt.Sprintf(file, `{type: object, properties: {name: {type: string}, age: {type: integer}}}`))
+	other := table(t, fmt.Sprintf(file, `{type: object, properties: {title: {type: string}, name: {type: object}}}`))
+	for text, ok := range map[string]bool{
+		`{"person": {"name": "Rosa", "age": 7}}`:           false,
+		`{"person": {"name": "Rosa"}}`:                     false,
+		`{"person": {"name": 7}}`:                          false,
+		`{"person": {}}`:                                   true,
+		`{"person": {"*": {"name": "Rosa"}}}`:              true,
+		`{"person": {"c-1": {"name": 7}}}`:                 true, // wrong, in another way
+		`{"person": {"c-1": {}, "name": "Rosa"}}`:          true,
+		`{"person": {"name": {"name": "Rosa"}}}`:           true, // a key that is called like a property
+		`{"person": {"name": {"$error": "out of reach"}}}`: true,
+		`{"town": {"name": 7}}`:                            true,
+	} {
+		switch err := lookups(t, text).Check(person); {
+		case ok && err != nil:
+			t.Errorf("%s: %v", text, err)
+		case !ok && (err == nil || !strings.Contains(err.Error(), `did you mean {"person": {"*": {"`)):
+			t.Errorf("%s: %v, want a question after the key", text, err)
+		}
+	}
+	if err := lookups(t, `{"person": {"title": {}}}`).Check(person, other); err != nil {
+		t.Errorf("keys by one of the tables: %v", err)
 	}
 }

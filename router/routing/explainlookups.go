@@ -52,31 +52,95 @@ func ParseLookups(text []byte) (Lookups, error) {
 	if len(text) > MaxLookupsBytes {
 		return nil, fmt.Errorf("the lookups have more than %d bytes", MaxLookupsBytes)
 	}
-	var l Lookups
+	var byName map[string]json.RawMessage
 	dec := json.NewDecoder(bytes.NewReader(text))
-	if err := dec.Decode(&l); err != nil {
+	if err := dec.Decode(&byName); err != nil {
+		var other *json.UnmarshalTypeError
+		switch {
+		case errors.Is(err, io.EOF):
+			err = errors.New("there is nothing")
+		case errors.As(err, &other):
+			err = fmt.Errorf("it is a JSON %s, and not an object", other.Value)
+		}
 		return nil, fmt.Errorf(`no lookups: %w; they look like {"citizen": {"c-1": {…}, "*": {"$error": "down"}}}`, err)
 	}
 	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
 		return nil, errors.New("something follows the end of the lookups: all of them are one JSON object")
 	}
+	l := Lookups{}
+	for _, name := range slices.Sorted(maps.Keys(byName)) {
+		results, err := parseResults(name, byName[name])
+		if err != nil {
+			return nil, err
+		}
+		l[name] = results
+	}
 	return l, nil
 }
 
-// Check fails if there are lookups that none of the tables declares: they are most likely misspelt.
+// parseResults parses what a lookup finds by key. Files of tests know a shorter form, which is no use here.
+func parseResults(name string, raw json.RawMessage) (results map[string]json.RawMessage, err error) {
+	if err := json.Unmarshal(raw, &results); err != nil || results == nil {
+		return nil, unkeyed(name, raw)
+	}
+	if _, fails := results["$error"]; fails {
+		return nil, unkeyed(name, raw)
+	}
+	if _, tests := results["$keys"]; tests {
+		return nil, fmt.Errorf("lookup %s: $keys is for files of tests; here it is left out: {%q: {KEY: RESULT}}", name, name)
+	}
+	return results, nil
+}
+
+// unkeyed is the error about a result that stands where the results by key should.
+func unkeyed(name string, result json.RawMessage) error {
+	var text bytes.Buffer
+	_ = json.Compact(&text, result) // it has been decoded before
+	return fmt.Errorf(`lookup %s has a result without a key: did you mean {%q: {"*": %s}}? "*" is any key`, name, name, clip(text.String(), maxShownValue))
+}
+
+// Check fails if there are lookups that none of the tables declares, which are most likely misspelt, or a lookup has the properties
+// of a result, by the tables' schemas, where the keys should be.
 func (l Lookups) Check(tables ...*Table) error {
-	known := map[string]bool{}
+	known, keyed := map[string]bool{}, map[string]bool{}
 	for _, t := range tables {
 		for _, declared := range t.lookups {
-			known[declared.src.Text] = true
+			name := declared.src.Text
+			known[name], keyed[name] = true, keyed[name] || !l.lacksKeys(declared)
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(l)) {
 		if !known[name] {
 			return fmt.Errorf("routing: lookup %s is not declared%s", name, suggest(name, maps.Keys(known)))
 		}
+		if !keyed[name] {
+			result, err := json.Marshal(l[name])
+			if err != nil {
+				return fmt.Errorf("routing: lookup %s: %w", name, err)
+			}
+			return fmt.Errorf("routing: %w", unkeyed(name, result))
+		}
 	}
 	return nil
+}
+
+// lacksKeys reports whether the keys of a lookup's results are properties of a result, and no result is one.
+func (l Lookups) lacksKeys(of *lookup) bool {
+	results := l[of.src.Text]
+	if of.src.Schema == nil || len(results) == 0 {
+		return false
+	}
+	doc, _ := of.src.Schema.Doc.(map[string]any)
+	properties, _ := doc["properties"].(map[string]any)
+	for key, raw := range results {
+		if _, is := properties[key]; !is || failureOf(raw) != nil {
+			return false
+		}
+		if _, err := of.decode(raw); err == nil {
+			return false
+		}
+	}
+	return true
 }
 
 var _ source = Lookups(nil)

@@ -1,7 +1,6 @@
 package routing
 
 import (
-	"maps"
 	"slices"
 	"strings"
 
@@ -74,9 +73,9 @@ func (l *linter) schemas() {
 			follow(one.src.Schema.Doc)
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(l.table.file.Definitions)) {
-		if !refers[name] {
-			l.warn(routefile.Pos{}, "definition-unused", "no schema refers to definition %s: remove it, or refer to it as {$ref: \"#/$defs/%s\"}", name, name)
+	for _, name := range l.table.file.Defined {
+		if !refers[name.Text] {
+			l.warn(name.Pos, "definition-unused", "no schema refers to definition %s: remove it, or refer to it as {$ref: \"#/$defs/%s\"}", name.Text, name.Text)
 		}
 	}
 }

@@ -162,6 +162,9 @@ func (c *impossible) look(in *routefile.Expr, p *condition.Program) {
 		one := c.at[pos]
 		if one == nil {
 			one = &comparison{in: in, pos: pos, message: f.Message}
+			if len(c.order) < maxSuggested {
+				one.message += f.Suggestion()
+			}
 			c.at[pos] = one
 			c.order = append(c.order, one)
 		}

@@ -75,8 +75,12 @@ func New(cfg router.Config, t *Table, with Config) (*Router, error) {
 	r := &Router{Router: base, table: t, lookups: newFunctions(t, with.Lookups, now, cmp.Or(cfg.Logger, slog.Default())), ups: ups, actions: map[string]*actions{}}
 	for _, c := range t.order {
 		r.actions[c.src.Text] = &actions{byName: map[string]handler{}}
+		policy := c.src.Policy
+		if len(t.actionsOf(c.src.Text)) == 0 { // it needs no handlers, and none is there to be transactional: what still arrives is a dead letter
+			policy.Guarantee = ""
+		}
 		err := base.AddConsumer(router.Consumer{
-			Name: c.src.Text, Policy: c.src.Policy, Topic: c.src.Topic, Actions: with.Exhausted[c.src.Text], Prepare: r.prepare(c.src.Text),
+			Name: c.src.Text, Policy: policy, Topic: c.src.Topic, Actions: with.Exhausted[c.src.Text], Prepare: r.prepare(c.src.Text),
 		})
 		if err != nil {
 			return nil, err

@@ -271,6 +271,47 @@ func TestEventThatBreaksItsSchemaIsADeadLetterOfEachConsumer(t *testing.T) {
 	})
 }
 
+// A consumer that no row of the matrix has runs without handlers. What another table has sent to it is a dead letter.
+func TestConsumerThatGetsNoEventsNeedsNoHandlers(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store, broker := memstore.New(), inproc.New(inproc.Config{})
+		const text = "routing: 1\nconsumers: {idle: {guarantee: exactly_once}}\nevents: {e: {}}\n"
+		logger := slog.New(slog.DiscardHandler)
+		app, err := routing.New(router.Config{Store: store, Subscriber: broker, Logger: logger}, table(t, text+"matrix: {e: []}\n"), routing.Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		older := table(t, text+"matrix: {e: [idle]}\nactions: {e: {idle: [{do: note}]}}\n")
+		d, err := eventing.NewDispatcher(store, broker, older, eventing.DispatcherConfig{Logger: logger})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		running.Go(func() { _ = d.Run(ctx) }) // logs its errors
+		running.Go(func() {
+			if err := app.Run(ctx); err != nil {
+				t.Errorf("Run: %v", err)
+			}
+		})
+		outbox := eventing.NewOutbox(store, eventing.OutboxConfig{})
+		e := eventing.New("a", "1", json.RawMessage(`{}`))
+		e.Type = "e"
+		if err := outbox.InTx(ctx, func(tx *memstore.Tx) error { return outbox.Append(ctx, tx, e) }); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		letters, err := eventing.NewDeadLetters(store).List(ctx, eventing.DeadLetterFilter{})
+		if err != nil || len(letters) != 1 || letters[0].Consumer != "idle" || letters[0].Reason != routing.ReasonNotRouted {
+			t.Errorf("the dead letters are %+v, %v", letters, err)
+		}
+		stop()
+		running.Wait()
+		_ = broker.Close() // always nil
+	})
+}
+
 func TestHandlersSeeTheVersionOfTheTable(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -3,6 +3,7 @@ package routing
 import (
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -92,12 +93,7 @@ func JSONSchema() []byte { return slices.Clone(routefile.JSONSchema()) }
 // Load reads and compiles a routing file, and the schema files that it names, which have to be in its folder or below. The error names
 // each fault with its place, as FILE:LINE:COLUMN.
 func Load(path string) (*Table, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, fmt.Errorf("routing: %w", err)
-	}
-	defer f.Close()
-	text, err := readBounded(f)
+	text, err := readFile(func() (fs.FileInfo, error) { return os.Stat(path) }, func() (*os.File, error) { return os.Open(path) })
 	if err != nil {
 		return nil, fmt.Errorf("routing: %w", err)
 	}
@@ -107,13 +103,21 @@ func Load(path string) (*Table, error) {
 	}
 	defer root.Close()
 	return Parse(path, text, func(schema string) ([]byte, error) {
-		f, err := root.Open(schema)
-		if err != nil {
-			return nil, err
-		}
-		defer f.Close()
-		return readBounded(f)
+		return readFile(func() (fs.FileInfo, error) { return root.Stat(schema) }, func() (*os.File, error) { return root.Open(schema) })
 	})
+}
+
+// readFile reads a file. One that is none is refused before it is opened: that of a pipe waits for who writes to it.
+func readFile(stat func() (fs.FileInfo, error), open func() (*os.File, error)) ([]byte, error) {
+	if info, err := stat(); err == nil && !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s is not a file", info.Name())
+	}
+	f, err := open()
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return readBounded(f)
 }
 
 // readBounded reads one byte more than there may be, for the parser to find.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -250,7 +251,7 @@ func TestEachPlaceOfAFaultIsNamed(t *testing.T) {
 // Files that multiply into more than a table should hold are refused.
 func TestWhatMultipliesIsBounded(t *testing.T) {
 	t.Parallel()
-	most := bounds{programs: 30, cells: 50, rules: 50, visited: 100}
+	most := bounds{programs: 30, words: 300, scopes: 10, schemas: 31, values: 100, patterns: 1000, cells: 50, rules: 50, visited: 100}
 	lines := func(format string, count int) string {
 		var b strings.Builder
 		for i := range count {
@@ -272,6 +273,27 @@ func TestWhatMultipliesIsBounded(t *testing.T) {
 		}, 5, "more than 50 cells"},
 		"rules":      {func(n int) string { return one + events + rules("{do: a, continue: true}", n) }, 5, "more than 50 rules"},
 		"conditions": {func(n int) string { return one + events + rules("{do: a, when: event.id == \"#\"}", n) }, 3, "more than 30 conditions"},
+		"words": {func(n int) string {
+			return one + events + rules("{do: a, when: event.id == \"1\""+strings.Repeat(" + \"1\"", n)+"}", 1)
+		}, 5, "more than 300 words and signs"},
+		"versions": {func(n int) string {
+			return one + "events: {e: {critical: true, schemas: {" + strings.TrimSuffix(lines("1#: {}, ", n), ", ") + "}}}\nmatrix: {}\n"
+		}, 30, "more than 30 conditions"},
+		"scopes": {func(n int) string {
+			return one + "lookups:\n" + lines("  l#: {key: event.id}\n", n) + events + rules("{do: a, when: event.id == \"\"}", 1)
+		}, 1, "more than 10 pairs of a lookup"},
+		"schemas": {func(n int) string {
+			return one + "definitions: {a: {type: string}, b: {type: string}}\nevents:\n" + lines("  e#: {schema: {type: object}}\n", n) + "matrix: {}\n"
+		}, 16, "more than 100 keys and values, those of definitions counted"}, // 4 and 2 each
+		"many schemas": {func(n int) string {
+			return one + "events:\n" + lines("  e#: {schema: {type: object}}\n", n) + "matrix: {}\n"
+		}, 31, "more than 31 schemas"},
+		"schemas of lookups": {func(n int) string {
+			return one + "lookups:\n" + lines("  l#: {key: event.id, schema: {type: object, required: [a, b, c, d, e, f, g]}}\n", n) + "events: {}\nmatrix: {}\n"
+		}, 10, "more than 100 keys and values"},
+		"patterns": {func(n int) string {
+			return one + "events:\n" + lines("  e#: {schema: {pattern: \"a{90}\"}}\n", n) + "matrix: {}\n"
+		}, 5, "compile to more than 1000 instructions"},
 		"cells of \"*\"": {func(n int) string {
 			return "consumers:\n" + lines("  c#: {}\n", n) + events + "matrix: {}\nactions:\n  \"*\":\n" + lines("    c#: [{do: a}]\n", n)
 		}, 10, "more than 100 cells that"},
@@ -294,6 +316,48 @@ func TestWhatMultipliesIsBounded(t *testing.T) {
 	}
 }
 
+// What there is to compile is counted before the first condition is compiled: none is complained of.
+func TestConditionsAreCountedFirst(t *testing.T) {
+	t.Parallel()
+	rules := strings.Repeat("      - {do: a, when: event.nothing, continue: true}\n      - {do: a, when: event.none == 1, continue: true}\n", 2)
+	text := "routing: 1\nconsumers: {c: {}}\nevents: {e: {critical: event.nil}, f: {}}\nmatrix: {\"*\": [c]}\nactions:\n  \"*\":\n    c:\n" + rules
+	file, err := routefile.Parse("routes.yaml", []byte(text), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	most := usual
+	most.programs = 4
+	const want = `routes.yaml:9:23: more than 4 conditions, those of "*" counted for each event type: say which types they are for (for f)`
+	if _, err = compile(file, most); err == nil || err.Error() != want {
+		t.Errorf("got %v; want %s", err, want)
+	}
+	most.programs = 5
+	if _, err = compile(file, most); err == nil || !strings.Contains(err.Error(), `no field "nothing"`) || strings.Contains(err.Error(), "more than") {
+		t.Errorf("five conditions are as many as there may be, and the error is %v", err)
+	}
+}
+
+// However many conditions are faulty in however many places, only some are compiled.
+func TestFaultyConditionsAreBounded(t *testing.T) {
+	t.Parallel()
+	var b strings.Builder
+	b.WriteString("routing: 1\nconsumers: {c: {}}\nmatrix: {\"*\": [c]}\nactions: {\"*\": {c: [{do: a, when: event.nothing}]}}\nevents:\n")
+	for i := range 2 * maxFaulty {
+		fmt.Fprintf(&b, "  e%d: {}\n", i)
+	}
+	file, err := routefile.Parse("routes.yaml", []byte(b.String()), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := newCompiler(file, usual)
+	if _, err := c.compile(); err == nil || !strings.Contains(err.Error(), `event has no field "nothing" (for e0, e1, e2 and more)`) {
+		t.Errorf("got %v", err)
+	}
+	if c.met.faulty != maxFaulty {
+		t.Errorf("%d conditions were found faulty; want %d", c.met.faulty, maxFaulty)
+	}
+}
+
 // fixed are lookups with fixed results.
 type fixed map[string]any
 
@@ -305,4 +369,17 @@ func (f fixed) find(_ context.Context, l *lookup, key string) (any, error) {
 		return l.decode([]byte(v))
 	}
 	return nil, context.DeadlineExceeded
+}
+
+func TestWhatIsNoFileIsRefused(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir() // stands for whatever is no file; opening a pipe would wait
+	for name, load := range map[string]func() error{
+		"routing file": func() error { _, err := Load(dir); return err },
+		"tests":        func() error { _, err := LoadTests(dir); return err },
+	} {
+		if err := load(); err == nil || !strings.Contains(err.Error(), "is not a file") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
 }

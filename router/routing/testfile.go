@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io/fs"
 	"maps"
 	"os"
 
@@ -48,12 +49,7 @@ type Test struct {
 
 // LoadTests reads a file of tests. The error names each fault with its place, as FILE:LINE:COLUMN.
 func LoadTests(path string) (*TestFile, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, fmt.Errorf("routing: %w", err)
-	}
-	defer f.Close()
-	text, err := readBounded(f)
+	text, err := readFile(func() (fs.FileInfo, error) { return os.Stat(path) }, func() (*os.File, error) { return os.Open(path) })
 	if err != nil {
 		return nil, fmt.Errorf("routing: %w", err)
 	}

@@ -234,9 +234,9 @@ func TestTestFileFaults(t *testing.T) {
 	}
 	for text, want := range map[string]string{
 		"":                           "the file is empty",
-		"[]":                         "1:1: this has to be a mapping",
+		"[]":                         "1:1: a file of tests is a mapping with the key `tests`",
 		"test: []":                   "1:1: unknown key `test` (did you mean `tests`?)",
-		"lookups: {}":                "1:1: this lacks the key `tests`",
+		"lookups: {}":                "1:1: the file lacks the key `tests`",
 		"tests: {}":                  "1:8: `tests` has to be a list",
 		"tests: [7]":                 "1:9: this has to be a mapping",
 		"tests:\n  - {}":             "2:5: this lacks the key `name`",

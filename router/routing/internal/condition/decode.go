@@ -68,7 +68,7 @@ func validate(s *jsonschema.Schema, v any) (err error) {
 	var invalid *jsonschema.ValidationError
 	switch err := s.Validate(v); {
 	case errors.As(err, &invalid):
-		return violation("%s", strings.Join(faultsOf(invalid, "the value"), ", "))
+		return violation("%s", clip(strings.Join(faultsOf(invalid, "it"), "; "), 2*maxMessage))
 	case err != nil:
 		return violation("it cannot be checked")
 	}
@@ -203,7 +203,7 @@ func (z *normaliser) value(v any, n *node) (any, error) {
 }
 
 func (z *normaliser) tooLarge(what string, limit uint64, keyword string) error {
-	return violation("%s (more than %d %s; to allow more, declare %s)", pointer(z.path, "the value"), limit, what, keyword)
+	return violation("%s has more than %d %s; to allow more, declare %s", pointer(z.path, "it"), limit, what, keyword)
 }
 
 // number makes an int64 of a number that is whole, and a float64 of any other: as the node
@@ -217,7 +217,7 @@ func (z *normaliser) number(number json.Number, n *node) (any, error) {
 	}
 	float, err := strconv.ParseFloat(text, 64)
 	if err != nil {
-		return nil, violation("%s (the number is too large)", pointer(z.path, "the value"))
+		return nil, violation("%s is a number that is too large", pointer(z.path, "it"))
 	}
 	if n.kind == doubleNode {
 		return float, nil
@@ -226,7 +226,7 @@ func (z *normaliser) number(number json.Number, n *node) (any, error) {
 		return exact.Num().Int64(), nil // 1.0 and 1e3 are whole, too
 	}
 	if n.kind == intNode {
-		return nil, violation("%s (the whole number has more than 64 bits)", pointer(z.path, "the value"))
+		return nil, violation("%s is a whole number of more than 64 bits", pointer(z.path, "it"))
 	}
 	if float == math.Trunc(float) && float >= math.MinInt64 && float < math.MaxInt64 {
 		return int64(float), nil // what follows the point is too little for a float64

@@ -70,28 +70,28 @@ func TestViolations(t *testing.T) {
 		`{"i": 1e1001}`: "a number has more digits or a larger exponent than can be checked",
 		`{"i": ` + strings.Repeat("1", 1001) + `}`: "a number has more digits or a larger exponent than can be checked",
 		`"` + strings.Repeat("a", 2<<20) + `"`:     "it has 2097154 bytes, more than 1048576",
-		`{}`:                                       "the value (required)",
-		`[]`:                                       "the value (type)",
-		`{"i": "secret"}`:                          "/i (type)",
-		`{"i": 0}`:                                 "/i (minimum)",
-		`{"i": 1.5}`:                               "/i (type)",
-		`{"i": 1e30}`:                              "/i (the whole number has more than 64 bits)",
-		`{"i": 1, "n": 1e400}`:                     "/n (the number is too large)",
-		`{"i": 1, "d": 1e400}`:                     "/d (the number is too large)",
-		`{"i": 1, "secret": 1}`:                    "the value (additionalProperties)",
-		`{"i": 1, "s": "secret"}`:                  "/s (format)",
-		`{"i": 1, "short": "secret"}`:              "/short (maxLength)",
-		`{"i": 1, "few": [1, 2, 3]}`:               "/few (maxItems)",
-		`{"i": 1, "a/b": 1}`:                       "/a~1b (const)",
-		`{"i": 1, "never": "secret"}`:              "/never (not allowed)",
-		`{"i": "secret", "l": [1, "a", 2]}`:        "/i (type), /l/0 (type), /l/2 (type)",
-		`{"i": 1, "l": [` + strings.Repeat("1,", 14) + `1]}`:         "/l/0 (type), /l/1 (type), /l/10 (type), /l/11 (type), /l/12 (type), /l/13 (type), /l/14 (type), /l/2 (type), /l/3 (type), /l/4 (type), and 5 more",
+		`{}`:                                       `it lacks "i", which is required`,
+		`[]`:                                       "it is a list, and has to be an object",
+		`{"i": "secret"}`:                          "/i is a text, and has to be a whole number",
+		`{"i": 0}`:                                 "/i has to be at least 1",
+		`{"i": 1.5}`:                               "/i is a number, and has to be a whole number",
+		`{"i": 1e30}`:                              "/i is a whole number of more than 64 bits",
+		`{"i": 1, "n": 1e400}`:                     "/n is a number that is too large",
+		`{"i": 1, "d": 1e400}`:                     "/d is a number that is too large",
+		`{"i": 1, "secret": 1}`:                    "it has 1 property that the schema does not name",
+		`{"i": 1, "s": "secret"}`:                  "/s is not in the format date",
+		`{"i": 1, "short": "secret"}`:              "/short has 6 characters, and 3 are the most",
+		`{"i": 1, "few": [1, 2, 3]}`:               "/few has 3 elements, and 2 are the most",
+		`{"i": 1, "a/b": 1}`:                       "/a~1b is none of the values that the schema allows",
+		`{"i": 1, "never": "secret"}`:              "/never is not allowed",
+		`{"i": "secret", "l": [1, "a", 2]}`:        "/i is a text, and has to be a whole number; /l/0 is a number, and has to be a text; /l/2 is a number, and has to be a text",
+		`{"i": 1, "l": [` + strings.Repeat("1,", 14) + `1]}`:         "/l/10 is a number, and has to be a text; /l/11 is a number, and has to be a text; /l/12 is a number, and has to be a text; /l/13 is a number, and has to be a text; /l/14 is a number, and has to be a text; /l/2 is a number, and has to be a text; /l/3 is a number, and has to be a text; /l/4 is a number, and has to be a text; and 5 more",
 		`{"i": 1, "l": [` + strings.Repeat("1,", 5000) + `1]}`:       "and many more",
-		`{"i": 1, "d": "` + strings.Repeat("a", 65537) + `"}`:        "/d (more than 65536 bytes of text; to allow more, declare maxLength)",
-		`{"i": 1, "d": {"a": [` + list(1001) + `]}}`:                 "/d/a/0 (more than 1000 elements; to allow more, declare maxItems)",
-		`{"i": 1, "l": [` + strings.Repeat(words, 60) + `"secret"]}`: "/l (more than 1000 elements; to allow more, declare maxItems)",
-		`{"i": 1, "many": ` + list(2001) + `}`:                       "/many (maxItems)",
-		`{"i": 1, "m": {` + properties(1001) + `}}`:                  "/m (more than 1000 properties; to allow more, declare maxProperties)",
+		`{"i": 1, "d": "` + strings.Repeat("a", 65537) + `"}`:        "/d has more than 65536 bytes of text; to allow more, declare maxLength",
+		`{"i": 1, "d": {"a": [` + list(1001) + `]}}`:                 "/d/a/0 has more than 1000 elements; to allow more, declare maxItems",
+		`{"i": 1, "l": [` + strings.Repeat(words, 60) + `"secret"]}`: "/l has more than 1000 elements; to allow more, declare maxItems",
+		`{"i": 1, "many": ` + list(2001) + `}`:                       "/many has 2001 elements, and 2000 are the most",
+		`{"i": 1, "m": {` + properties(1001) + `}}`:                  "/m has more than 1000 properties; to allow more, declare maxProperties",
 	} {
 		_, err := s.Decode([]byte(raw))
 		var violation *ViolationError
@@ -105,6 +105,38 @@ func TestViolations(t *testing.T) {
 	} {
 		if _, err := s.Decode([]byte(raw)); err != nil {
 			t.Errorf("%.80s: %v", raw, err)
+		}
+	}
+}
+
+// The names, numbers and patterns in a message are the schema's.
+func TestViolationsOfEachKeyword(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("x", 2000)
+	for _, c := range []struct{ schema, raw, want string }{
+		{`{"required": ["a", "b", "c"]}`, `{"b": 1}`, `it lacks "a" and "c", which are required`},
+		{`{"required": ["a", "b", "c", "d", "e", "f", "g"]}`, `{}`, `it lacks "a", "b", "c", "d", "e" and 2 more, which are required`},
+		{`{"required": ["` + long + `"]}`, `{}`, `it lacks "` + long[:30] + `…", which is required`},
+		{`{"dependentRequired": {"a": ["b"]}}`, `{"a": 1}`, `it lacks "b", which is required`},
+		{`{"properties": {"o": {"properties": {"n": {"type": ["string", "null"]}}}}}`, `{"o": {"n": 1}}`, `/o/n is a number, and has to be null or a text`},
+		{`{"anyOf": [{"type": "string"}, {"type": "integer"}]}`, `[]`, `it is a list, and has to be a whole number or a text`},
+		{`{"oneOf": [{"type": "number"}, {"type": "integer"}]}`, `1`, `it satisfies more than one alternative of oneOf`},
+		{`{"enum": ["secret"]}`, `"other secret"`, `it is none of the values that the schema allows`},
+		{`{"pattern": "^[a-z]+$"}`, `"Secret"`, `it does not match the pattern "^[a-z]+$"`},
+		{`{"minLength": 7}`, `"secret"`, `it has 6 characters, and 7 are the least`},
+		{`{"minItems": 2}`, `["secret"]`, `it has 1 element, and 2 are the least`},
+		{`{"minProperties": 2}`, `{"secret": 1}`, `it has 1 property, and 2 are the least`},
+		{`{"maxProperties": 1}`, `{"secret": 1, "b": 2}`, `it has 2 properties, and 1 are the most`},
+		{`{"uniqueItems": true}`, `["secret", "secret"]`, `it has an element twice`},
+		{`{"maximum": 1.5}`, `77`, `it has to be at most 1.5`},
+		{`{"exclusiveMinimum": 0}`, `-77`, `it has to be more than 0`},
+		{`{"exclusiveMaximum": 0}`, `77`, `it has to be less than 0`},
+		{`{"multipleOf": 2}`, `77`, `it has to be a multiple of 2`},
+		{`{"not": {}}`, `"secret"`, `it is not allowed`},
+	} {
+		_, err := schema(t, "x/1", c.schema, nil).Decode([]byte(c.raw))
+		if err == nil || err.Error() != c.want {
+			t.Errorf("%.60s by %.60s: %v; want %s", c.raw, c.schema, err, c.want)
 		}
 	}
 }
@@ -168,9 +200,9 @@ func TestNormalise(t *testing.T) {
 		{map[string]any{"n": json.Number("1x")}, "it is no JSON"},
 		{map[string]any{"n": json.Number("")}, "it is no JSON"},
 		{map[string]any{"n": json.Number("1e5000")}, "a number has more digits"},
-		{map[string]any{"n": "secret"}, "/n (type)"},
+		{map[string]any{"n": "secret"}, "/n is a text, and has to be a number"},
 		{json.RawMessage(`{"n": 1, "n": 2}`), "a key twice"},
-		{nil, "the value (type)"},
+		{nil, "it is null, and has to be an object"},
 	} {
 		_, err := s.Normalise(c.v)
 		var violation *ViolationError
@@ -238,7 +270,7 @@ func TestEffort(t *testing.T) {
 		}
 	}
 	if s := schema(t, "unique/1", `{"uniqueItems": true, "maxItems": 200000}`, nil); true {
-		if _, err := s.Decode([]byte(`[` + strings.Repeat(`1,`, 100_000) + `1]`)); err == nil || !strings.Contains(err.Error(), "uniqueItems") {
+		if _, err := s.Decode([]byte(`[` + strings.Repeat(`1,`, 100_000) + `1]`)); err == nil || !strings.Contains(err.Error(), "has an element twice") {
 			t.Error(err)
 		}
 	}

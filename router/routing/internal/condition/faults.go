@@ -2,7 +2,6 @@ package condition
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -37,7 +36,7 @@ func (e *CompileError) Error() string {
 func (s *Scope) faults(issues *cel.Issues, parsed *ast.AST) error {
 	var list []Fault
 	for i, e := range issues.Errors() {
-		if i == maxFaults {
+		if i == maxFaults || i > 0 && strings.HasPrefix(e.Message, syntaxError) { // which often follows from the first
 			break
 		}
 		var at ast.Expr
@@ -54,42 +53,6 @@ func (s *Scope) faults(issues *cel.Issues, parsed *ast.AST) error {
 		})
 	}
 	return &CompileError{Faults: list}
-}
-
-// plain says an issue of CEL's in plain words, where it is one that happens often.
-func (s *Scope) plain(message string, at ast.Expr, parsed *ast.AST) string {
-	message, _, _ = strings.Cut(message, "\n")
-	if strings.Contains(message, "recursion limit exceeded") || strings.Contains(message, "recursion depth exceeded") {
-		return fmt.Sprintf("the expression is nested too deeply, or a chain of its operators is too long: %d are the most; make it several conditions", maxNesting)
-	}
-	if what, is := strings.CutPrefix(message, "Syntax error: "); is {
-		what, _, _ = strings.Cut(what, " expecting ")
-		if strings.HasPrefix(what, "token recognition error at: '= ") {
-			return `syntax error: there is no =; did you mean "=="?`
-		}
-		return "syntax error: " + strings.ReplaceAll(what, "'<EOF>'", "the end")
-	}
-	if at == nil {
-		return message
-	}
-	switch {
-	case strings.HasPrefix(message, "undefined field ") && at.Kind() == ast.SelectKind:
-		sel := at.AsSelect()
-		owner := newSight(s).of(sel.Operand(), parsed.Expr())
-		text := fmt.Sprintf("%s has no field %q", textOf(sel.Operand(), parsed), sel.FieldName())
-		if owner == nil {
-			return text
-		}
-		return text + didYouMean(sel.FieldName(), slices.Collect(maps.Keys(owner.fields)))
-	case strings.HasPrefix(message, "undeclared reference to ") && at.Kind() == ast.IdentKind:
-		names := append(slices.Collect(maps.Keys(s.slots)), "event")
-		return fmt.Sprintf("there is no variable %q", at.AsIdent()) + didYouMean(at.AsIdent(), names)
-	case strings.HasPrefix(message, "undeclared reference to ") && at.Kind() == ast.CallKind:
-		return fmt.Sprintf("there is no function %q", at.AsCall().FunctionName()) + didYouMean(at.AsCall().FunctionName(), functionNames())
-	case strings.Contains(message, "applied to '(double, int)'"), strings.Contains(message, "applied to '(int, double)'"):
-		return message + ": write a whole number with .0 to use it with a number, as in 5.0"
-	}
-	return message
 }
 
 // functionNames are those that an expression can call by name.
@@ -109,9 +72,12 @@ func functionNames() []string {
 
 // didYouMean suggests the candidate that is most like a word, if one is.
 func didYouMean(word string, candidates []string) string {
-	const longest = 100
+	const longest, maxCandidates = 100, 1000
 	best, least := "", 1+max(1, len(word)/3)
-	slices.Sort(candidates)
+	if len(candidates) > maxCandidates {
+		return ""
+	}
+	candidates = slices.Sorted(slices.Values(candidates))
 	for _, c := range candidates {
 		if len(word) > longest || len(c) > longest {
 			continue
@@ -163,5 +129,5 @@ func (c *compiler) yields(want Result) error {
 	if want == Text {
 		hint = ": make one of it with string(…)"
 	}
-	return c.faultWhole("it yields %s, and has to yield %s%s", cel.FormatCELType(out), want, hint)
+	return c.faultWhole("it yields %s, and has to yield %s%s", typeName(cel.FormatCELType(out)), typeName(want.String()), hint)
 }

@@ -44,7 +44,7 @@ type Program struct {
 	uses       []int
 	key        string
 	constant   verdict
-	impossible []Fault
+	impossible []Impossible
 	leaves     []leaf
 	early      early
 }
@@ -83,7 +83,7 @@ func (p *Program) Constant() (value, is bool) { return p.constant == always, p.c
 
 // Impossible are the comparisons with words that the schema of the field does not have: likely
 // misspelt.
-func (p *Program) Impossible() []Fault { return slices.Clone(p.impossible) }
+func (p *Program) Impossible() []Impossible { return slices.Clone(p.impossible) }
 
 // Key is the expression in its canonical form, the same for expressions that differ in blanks and
 // in parentheses only.

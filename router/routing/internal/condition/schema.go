@@ -23,6 +23,7 @@ const (
 	maxSubschemas  = 10_000
 	maxPattern     = 1000 // bytes
 	maxPatternSize = 2000 // instructions
+	maxPatterns    = 200_000
 )
 
 // Schema validates JSON and tells CEL its type. It is safe for concurrent use.
@@ -31,6 +32,7 @@ type Schema struct {
 	compiled *jsonschema.Schema
 	root     *node
 	types    map[string]*node // by the name of their CEL type
+	patterns int              // instructions in all of them
 	efforts  map[*jsonschema.Schema]int
 }
 
@@ -51,11 +53,12 @@ func CompileSchema(name string, doc any, definitions map[string]any) (*Schema, e
 	if err := size.add(whole, 0); err != nil {
 		return bad(err)
 	}
-	compiled, err := compileDocument(whole)
+	var all patterns
+	compiled, err := compileDocument(whole, all.compile)
 	if err != nil {
 		return bad(err)
 	}
-	s := &Schema{name: name, compiled: compiled}
+	s := &Schema{name: name, compiled: compiled, patterns: all.size}
 	if s.efforts, err = inspect(compiled); err != nil {
 		return bad(err)
 	}
@@ -66,6 +69,25 @@ func CompileSchema(name string, doc any, definitions map[string]any) (*Schema, e
 	b.finish()
 	s.types = b.types
 	return s, nil
+}
+
+// Patterns is what the schema's regular expressions compile to, in instructions.
+func (s *Schema) Patterns() int { return s.patterns }
+
+// ValuesIn counts the values of a decoded document, itself among them.
+func ValuesIn(doc any) int {
+	n := 1
+	switch doc := doc.(type) {
+	case map[string]any:
+		for _, v := range doc {
+			n += ValuesIn(v)
+		}
+	case []any:
+		for _, v := range doc {
+			n += ValuesIn(v)
+		}
+	}
+	return n
 }
 
 // withDefinitions adds definitions to a document, which stays as it is.
@@ -148,7 +170,7 @@ func countable(n json.Number) bool {
 
 const address = "waybill:///schema" // hierarchical, so that a relative reference is another address
 
-func compileDocument(doc any) (_ *jsonschema.Schema, err error) {
+func compileDocument(doc any, pattern jsonschema.RegexpEngine) (_ *jsonschema.Schema, err error) {
 	defer func() { // of the library, for documents that nobody has thought of
 		if r := recover(); r != nil {
 			err = fmt.Errorf("it cannot be compiled: %v", r)
@@ -156,7 +178,7 @@ func compileDocument(doc any) (_ *jsonschema.Schema, err error) {
 	}()
 	c := jsonschema.NewCompiler()
 	c.UseLoader(jsonschema.SchemeURLLoader{}) // no scheme: it refuses all
-	c.UseRegexpEngine(compilePattern)
+	c.UseRegexpEngine(pattern)
 	c.AssertFormat()
 	if err := c.AddResource(address, doc); err != nil {
 		return nil, explainCompilation(err)
@@ -214,6 +236,20 @@ func oneLine(text string) string { return clip(strings.Join(strings.Fields(text)
 type pattern struct {
 	*regexp.Regexp
 	size int // instructions
+}
+
+// patterns are those of a schema.
+type patterns struct{ size int }
+
+func (p *patterns) compile(text string) (jsonschema.Regexp, error) {
+	one, err := compilePattern(text)
+	if is, ok := one.(pattern); ok {
+		p.size += is.size
+	}
+	if err == nil && p.size > maxPatterns {
+		return nil, fmt.Errorf("the patterns of the schema compile to more than %d instructions together", maxPatterns)
+	}
+	return one, err
 }
 
 func compilePattern(text string) (jsonschema.Regexp, error) {

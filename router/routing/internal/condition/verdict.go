@@ -151,15 +151,29 @@ func (c *compiler) allMissing(e, list ast.Expr) bool {
 	return is && p.typed && !slices.ContainsFunc(words, func(w string) bool { return !p.node.lacks(w) })
 }
 
+// Impossible is a comparison with a word that the schema of the field does not have.
+type Impossible struct {
+	Fault
+	word  string
+	words []string
+}
+
+// Suggestion is a question after the word that is meant, or "". It takes time, if the schema has many.
+func (i Impossible) Suggestion() string { return didYouMean(i.word, i.words) }
+
 // impossible finds the comparisons with words that are never found, wherever they are.
-func (c *compiler) impossible() []Fault {
-	var faults []Fault
+func (c *compiler) impossible() []Impossible {
+	var found []Impossible
 	t := newSight(c.scope)
+	add := func(literal, e ast.Expr, verb, word string, words []string) {
+		message := fmt.Sprintf("%s %s %q", clip(textOf(e, c.checked), maxPointerBytes), verb, clip(word, maxPointerBytes))
+		found = append(found, Impossible{c.faultAt(literal, message), word, words})
+	}
 	check := func(e ast.Expr, literals ...ast.Expr) {
 		n := t.node(e)
 		for _, l := range literals {
 			if word, is := literalText(l); is && n.lacks(word) {
-				faults = append(faults, c.faultAt(l, fmt.Sprintf("%s is never %q%s", clip(textOf(e, c.checked), maxPointerBytes), clip(word, maxPointerBytes), didYouMean(word, n.words))))
+				add(l, e, "is never", word, n.words)
 			}
 		}
 	}
@@ -179,12 +193,11 @@ func (c *compiler) impossible() []Fault {
 			}
 			if list := t.node(b); list != nil && list.kind == listNode {
 				if word, is := literalText(a); is && list.element().lacks(word) {
-					faults = append(faults, c.faultAt(a, fmt.Sprintf("%s never has %q%s", clip(textOf(b, c.checked), maxPointerBytes), clip(word, maxPointerBytes),
-						didYouMean(word, list.element().words))))
+					add(a, b, "never has", word, list.element().words)
 				}
 			}
 		}
 		return true
 	})
-	return faults
+	return found
 }

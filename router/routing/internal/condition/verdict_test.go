@@ -92,7 +92,7 @@ func TestImpossible(t *testing.T) {
 			continue
 		}
 		faults := p.Impossible()
-		if len(faults) > 1 || (want == "") != (len(faults) == 0) || want != "" && !strings.Contains(faults[0].String(), want) {
+		if len(faults) > 1 || (want == "") != (len(faults) == 0) || want != "" && !strings.Contains(faults[0].String()+faults[0].Suggestion(), want) {
 			t.Errorf("%s: %v, not %q", text, faults, want)
 		}
 	}

@@ -96,6 +96,7 @@ func (i item) words() []string {
 type decoder struct {
 	file   *File
 	src    *source
+	exprs  map[*yaml.Node]Expr // those that aliases may repeat
 	files  schemaFiles
 	faults []Fault
 }
@@ -119,6 +120,9 @@ func (d *decoder) decode(root item) {
 			}
 		case "definitions":
 			d.file.Definitions, _ = section.value.(map[string]any)
+			for i := range section.fields() {
+				d.file.Defined = append(d.file.Defined, i.name())
+			}
 		case "matrix":
 			for i := range section.fields() {
 				d.file.Matrix = append(d.file.Matrix, Row{i.name(), i.names()})
@@ -154,7 +158,11 @@ func (d *decoder) expression(i item) *Expr {
 	if strings.TrimSpace(i.text()) == "" {
 		d.fault(i.pos(), "%s is empty", quote(i.name().Text))
 	}
-	e := d.src.expression(i.node, i.text())
+	e, again := d.exprs[i.node]
+	if !again {
+		e = d.src.expression(i.node, i.text())
+		d.exprs[i.node] = e
+	}
 	return &e
 }
 

@@ -35,9 +35,13 @@ func NewError(file string, faults []Fault) error {
 
 const maxPrinted = 50 // faults
 
-// Error has a line for each fault, FILE:LINE:COLUMN: MESSAGE, for 50 at most.
+// Error has a line for each fault, FILE:LINE:COLUMN: MESSAGE, for 50 at most. If there are several, the line before them says
+// how many.
 func (e *Error) Error() string {
 	var b strings.Builder
+	if n := len(e.Faults); n > 1 {
+		fmt.Fprintf(&b, "%s has %d faults:\n", e.File, n)
+	}
 	for i, f := range e.Faults {
 		if i == maxPrinted {
 			fmt.Fprintf(&b, "\nand %d more", len(e.Faults)-maxPrinted)

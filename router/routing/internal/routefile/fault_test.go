@@ -223,7 +223,7 @@ func TestErrors(t *testing.T) {
 	given := []Fault{{Pos{2, 1}, "b"}, {Pos{1, 10}, "a"}, {Pos{1, 9}, "a"}, {Pos{2, 1}, "a"}, {Pos{}, "whole"}, {Pos{2, 1}, "b"}}
 	before := slices.Clone(given)
 	err := NewError("routes.yaml", given)
-	const want = "routes.yaml: whole\nroutes.yaml:1:9: a\nroutes.yaml:1:10: a\nroutes.yaml:2:1: a\nroutes.yaml:2:1: b"
+	const want = "routes.yaml has 5 faults:\nroutes.yaml: whole\nroutes.yaml:1:9: a\nroutes.yaml:1:10: a\nroutes.yaml:2:1: a\nroutes.yaml:2:1: b"
 	if err.Error() != want {
 		t.Errorf("got\n%v\nnot\n%s", err, want)
 	}
@@ -235,11 +235,14 @@ func TestErrors(t *testing.T) {
 		many[i] = Fault{Pos{i + 1, 1}, "x"}
 	}
 	lines := strings.Split(NewError("r", many).Error(), "\n")
-	if len(lines) != 51 || lines[49] != "r:50:1: x" || lines[50] != "and 3 more" {
-		t.Errorf("got %d lines, the last ones %v", len(lines), lines[49:])
+	if len(lines) != 52 || lines[0] != "r has 53 faults:" || lines[50] != "r:50:1: x" || lines[51] != "and 3 more" {
+		t.Errorf("got %d lines, the last ones %v", len(lines), lines[50:])
 	}
 	if last := NewError("r", many[:50]).Error(); strings.Contains(last, "more") {
 		t.Errorf("50 faults are all there: %s", last)
+	}
+	if one := NewError("r", many[:1]).Error(); one != "r:1:1: x" {
+		t.Errorf("one fault is %q", one)
 	}
 	var all *Error
 	if !errors.As(fmt.Errorf("routing: %w", NewError("r", many)), &all) || len(all.Faults) != 53 {

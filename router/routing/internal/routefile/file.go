@@ -26,6 +26,7 @@ type File struct {
 	Consumers   []Consumer
 	Events      []Event
 	Definitions map[string]any // JSON Schemas, as encoding/json would decode them with UseNumber
+	Defined     []Name         // the names of the definitions, with their places
 	Matrix      []Row
 	Cells       []Cell
 	Modifiers   []Modifier

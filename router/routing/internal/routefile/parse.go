@@ -34,7 +34,7 @@ func Parse(name string, text []byte, open func(path string) ([]byte, error)) (*F
 	if faults := check(schema().file, root, value); len(faults) > 0 {
 		return nil, NewError(name, faults)
 	}
-	d := decoder{file: file, src: src, files: schemaFiles{open: open, nodes: t.nodes, docs: map[string]any{}}}
+	d := decoder{file: file, src: src, exprs: map[*yaml.Node]Expr{}, files: schemaFiles{open: open, nodes: t.nodes, docs: map[string]any{}}}
 	d.decode(item{node: root, value: value})
 	if len(d.faults) > 0 {
 		return nil, NewError(name, d.faults)

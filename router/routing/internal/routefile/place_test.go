@@ -9,6 +9,16 @@ import (
 	"pgregory.net/rapid"
 )
 
+// An expression that aliases repeat is gone through once: it may be long, and the aliases many.
+func TestPlacesAreFoundOnceForAllAliases(t *testing.T) {
+	t.Parallel()
+	f := parse(t, "routing: 1\nactions:\n  a:\n    c:\n      - when: &x \"a == \\\"b\\\"\"\n        do: x\n      - when: *x\n        do: y\n")
+	first, second := f.Cells[0].Rules[0].When, f.Cells[0].Rules[1].When
+	if len(first.spans) == 0 || len(second.spans) == 0 || &first.spans[0] != &second.spans[0] {
+		t.Errorf("the places are %v and %v", first.spans, second.spans)
+	}
+}
+
 // The place of a marked character, §, is that in the file, however the expression is written.
 func TestPlaces(t *testing.T) {
 	t.Parallel()

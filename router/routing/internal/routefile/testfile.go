@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 
+	"go.yaml.in/yaml/v3"
+
 	"github.com/waybill-go/waybill/eventing"
 )
 
@@ -70,7 +72,10 @@ func ParseTests(name string, text []byte) (*TestFile, error) {
 	if len(t.faults) > 0 {
 		return nil, NewError(name, t.faults)
 	}
-	d := testDecoder{decoder: decoder{src: src}, file: &TestFile{Name: name}}
+	if root.Kind != yaml.MappingNode {
+		return nil, NewError(name, []Fault{{Pos{root.Line, root.Column}, "a file of tests is a mapping with the key `tests`"}})
+	}
+	d := testDecoder{decoder: decoder{src: src}, root: root, file: &TestFile{Name: name}}
 	d.tests(item{node: root, value: value})
 	if len(d.faults) > 0 {
 		return nil, NewError(name, d.faults)
@@ -82,6 +87,7 @@ func ParseTests(name string, text []byte) (*TestFile, error) {
 type testDecoder struct {
 	decoder
 
+	root *yaml.Node
 	file *TestFile
 }
 
@@ -97,16 +103,19 @@ func (d *testDecoder) is(i item, what string) bool {
 		is = i.text() != ""
 	}
 	if !is && len(d.faults) < maxFaults {
-		d.fault(i.pos(), "%s has to be %s", subjectOf(i), what)
+		d.fault(i.pos(), "%s has to be %s", d.subjectOf(i), what)
 	}
 	return is
 }
 
-func subjectOf(i item) string {
-	if i.key == nil {
-		return "this"
+func (d *testDecoder) subjectOf(i item) string {
+	switch {
+	case i.key != nil:
+		return quote(keyText(i.key))
+	case i.node == d.root:
+		return "the file"
 	}
-	return quote(keyText(i.key))
+	return "this"
 }
 
 // read calls a function for each key of a mapping, and complains about others, and about those that are missing.
@@ -130,7 +139,7 @@ func (d *testDecoder) read(i item, required []string, keys map[string]func(item)
 	}
 	for _, name := range required {
 		if !seen[name] {
-			d.fault(i.pos(), "%s lacks the key %s", subjectOf(i), quote(name))
+			d.fault(i.pos(), "%s lacks the key %s", d.subjectOf(i), quote(name))
 		}
 	}
 }
@@ -241,7 +250,7 @@ func (d *testDecoder) envelope(i item, t *Test) {
 	case !errors.As(err, &invalid):
 		d.fault(i.pos(), "%v", err)
 	case invalid.Field == "event_type" && wire["event_type"] == nil:
-		d.fault(i.pos(), "%s lacks the key `type`", subjectOf(i))
+		d.fault(i.pos(), "%s lacks the key `type`", d.subjectOf(i))
 	case places[invalid.Field] != Pos{}:
 		d.fault(places[invalid.Field], "%s %s", quote(invalid.Field), invalid.Problem)
 	default:
@@ -281,7 +290,7 @@ func (d *testDecoder) expectation(i item) Expectation {
 			e.Actions = append(e.Actions, d.action(a))
 		}
 	default:
-		d.fault(i.pos(), "%s has to be a list of actions, [] if it takes none, or {%s: retry}, or {%s: CODE} with the reason of the dead letter", subjectOf(i), keyError, keyError)
+		d.fault(i.pos(), "%s has to be a list of actions, [] if it takes none, or {%s: retry}, or {%s: CODE} with the reason of the dead letter", d.subjectOf(i), keyError, keyError)
 	}
 	return e
 }
