@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 )
 
@@ -47,41 +48,53 @@ type Secret struct {
 	NotBefore, NotAfter time.Time
 }
 
-func (s Secret) validAt(now time.Time) bool {
+// ValidAt reports whether the secret may sign at that time.
+func (s Secret) ValidAt(now time.Time) bool {
 	return !now.Before(s.NotBefore) && (s.NotAfter.IsZero() || now.Before(s.NotAfter))
 }
 
 // Keyring holds the secrets that the gateway trusts. It is safe for concurrent
 // use.
 type Keyring struct {
-	secrets []Secret
+	secrets atomic.Pointer[[]Secret]
 }
 
 // NewKeyring returns a keyring of the given secrets. It refuses an empty
 // keyring, empty values, key ids that repeat, and validity times that never hold.
 func NewKeyring(secrets ...Secret) (*Keyring, error) {
+	k := &Keyring{}
+	if err := k.Replace(secrets...); err != nil {
+		return nil, err
+	}
+	return k, nil
+}
+
+// Replace puts other secrets in the place of all that the keyring has. What
+// [NewKeyring] refuses changes nothing.
+func (k *Keyring) Replace(secrets ...Secret) error {
 	if len(secrets) == 0 {
-		return nil, errors.New("keyring: no secret given; nothing could be accepted")
+		return errors.New("keyring: no secret given; nothing could be accepted")
 	}
 	if len(secrets) > MaxSecrets {
-		return nil, fmt.Errorf("keyring: %d secrets, at most %d are supported", len(secrets), MaxSecrets)
+		return fmt.Errorf("keyring: %d secrets, at most %d are supported", len(secrets), MaxSecrets)
 	}
-	k := &Keyring{secrets: slices.Clone(secrets)}
+	secrets = slices.Clone(secrets)
 	known := map[string]bool{}
-	for i := range k.secrets {
-		s := &k.secrets[i]
+	for i := range secrets {
+		s := &secrets[i]
 		s.Value = slices.Clone(s.Value)
 		switch {
 		case len(s.Value) == 0:
-			return nil, fmt.Errorf("keyring: secret %d (key id %q) is empty", i, s.KeyID)
+			return fmt.Errorf("keyring: secret %d (key id %q) is empty", i, s.KeyID)
 		case s.KeyID != "" && known[s.KeyID]:
-			return nil, fmt.Errorf("keyring: key id %q is given twice", s.KeyID)
+			return fmt.Errorf("keyring: key id %q is given twice", s.KeyID)
 		case !s.NotAfter.IsZero() && !s.NotBefore.Before(s.NotAfter):
-			return nil, fmt.Errorf("keyring: secret %d (key id %q) is never valid: it ends before it begins", i, s.KeyID)
+			return fmt.Errorf("keyring: secret %d (key id %q) is never valid: it ends before it begins", i, s.KeyID)
 		}
 		known[s.KeyID] = true
 	}
-	return k, nil
+	k.secrets.Store(&secrets)
+	return nil
 }
 
 // Signature is a request's signature as its headers give it.
@@ -163,8 +176,8 @@ func (k *Keyring) Verify(sig Signature, body []byte, now time.Time, maxSkew time
 
 func (k *Keyring) candidates(keyID string, now time.Time) ([]Secret, error) {
 	var found []Secret
-	for _, s := range k.secrets {
-		if s.validAt(now) && (keyID == "" || s.KeyID == keyID) {
+	for _, s := range *k.secrets.Load() {
+		if s.ValidAt(now) && (keyID == "" || s.KeyID == keyID) {
 			found = append(found, s)
 		}
 	}
