@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 
 	"github.com/alecthomas/kong"
 
@@ -25,6 +26,9 @@ type Program struct {
 	Stderr    io.Writer
 	// Interactive: a person reads Stderr and types into Stdin.
 	Interactive bool
+	// Hangup returns a channel that has each SIGHUP until stop is called; before, and without it, the signal
+	// ends the process.
+	Hangup func() (hangup <-chan os.Signal, stop func())
 	// Username is the system's name for whoever runs the program. Default: that of
 	// package os/user.
 	Username func() (string, error)
@@ -146,7 +150,7 @@ func fail(p Program, path string, err error) (exitCode int) {
 	case store.Busy(err):
 		_, _ = fmt.Fprintln(p.Stderr, "Another process is writing to the database; try again.")
 		return exitFailed
-	case errors.Is(err, store.ErrAddress), errors.Is(err, gateway.ErrNoSecret):
+	case errors.Is(err, store.ErrAddress), errors.Is(err, gateway.ErrNoSecret), errors.Is(err, gateway.ErrSecretFile):
 	default:
 		return exitFailed
 	}

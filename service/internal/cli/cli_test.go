@@ -35,6 +35,7 @@ func TestUsageErrors(t *testing.T) {
 		{"setting of a part", "worker --broker-url redis://h --retry-max-attempts 0", nil, "RETRY_MAX_ATTEMPTS is 0"},
 		{"setting of another part", "dispatch --retry-max-attempts 0", nil, "gateway dispatch --help"},
 		{"API without secrets", "api", nil, "openssl rand -hex 32"},
+		{"two kinds of secrets", "run --hmac-secret hunter2 --hmac-secrets-file x", nil, "HMAC_SECRET and HMAC_SECRETS_FILE are both set"},
 		{"unknown store", "run --store-url mysql://u:hunter2@h/x", nil, "the scheme must be sqlite or postgres"},
 		{"unknown store of a command", "dlq list --store-url waybill.db", nil, "the scheme must be sqlite or postgres"},
 		{"nothing to send", "send --hmac-secret s", nil, "<input>"},
@@ -123,7 +124,7 @@ func TestHelp(t *testing.T) {
 	}
 	settings := e.ok(t, "run", "--help")
 	for _, name := range []string{
-		"HTTP_ADDR", "STORE_URL", "BROKER_URL", "HMAC_SECRET", "SIGNATURE_MAX_SKEW", "ADMIN_TOKEN", "RETRY_MAX_ATTEMPTS", "RETRY_BACKOFF_BASE_MS",
+		"HTTP_ADDR", "STORE_URL", "BROKER_URL", "HMAC_SECRET", "HMAC_SECRETS_FILE", "SIGNATURE_MAX_SKEW", "ADMIN_TOKEN", "RETRY_MAX_ATTEMPTS", "RETRY_BACKOFF_BASE_MS",
 		"RETRY_BACKOFF_MULTIPLIER", "RETRY_JITTER_PERCENT", "PROCESSED_TTL_DAYS", "DLQ_TTL_DAYS", "WORKER_CONCURRENCY", "LEASE_TTL",
 		"SHUTDOWN_TIMEOUT", "LOG_LEVEL", "LOG_FORMAT",
 	} {

@@ -150,14 +150,19 @@ type running struct {
 // before.
 func (e environment) gateway(t *testing.T, args ...string) *running {
 	t.Helper()
+	return e.gatewayWith(t, cli.Program{}, args...)
+}
+
+// gatewayWith is gateway with more of a program.
+func (e environment) gatewayWith(t *testing.T, p cli.Program, args ...string) *running {
+	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	r := &running{env: e, stdout: &told{first: make(chan struct{})}, stderr: &told{first: make(chan struct{})}}
 	code := make(chan int, 1)
 	go func() {
-		code <- cli.Run(ctx, cli.Program{
-			Args:      append([]string{"./bin/gateway", "run"}, args...),
-			LookupEnv: e.lookup, Stdin: strings.NewReader(""), Stdout: r.stdout, Stderr: r.stderr,
-		})
+		p.Args = append([]string{"./bin/gateway", "run"}, args...)
+		p.LookupEnv, p.Stdin, p.Stdout, p.Stderr = e.lookup, strings.NewReader(""), r.stdout, r.stderr
+		code <- cli.Run(ctx, p)
 	}()
 	r.stop = sync.OnceValue(func() int { cancel(); return <-code })
 	t.Cleanup(func() {

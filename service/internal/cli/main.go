@@ -16,6 +16,13 @@ func Main(run func(context.Context, Program) (exitCode int)) {
 	context.AfterFunc(ctx, stop)
 	os.Exit(run(ctx, Program{
 		Args: os.Args, LookupEnv: os.LookupEnv, Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
+		Hangup:      hangup,
 		Interactive: term.IsTerminal(int(os.Stdin.Fd())) && term.IsTerminal(int(os.Stderr.Fd())),
 	}))
+}
+
+func hangup() (<-chan os.Signal, func()) {
+	c := make(chan os.Signal, 1)
+	signal.Notify(c, syscall.SIGHUP)
+	return c, func() { signal.Stop(c) }
 }

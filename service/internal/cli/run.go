@@ -66,6 +66,10 @@ func (c *runCmd) tour(b *strings.Builder, p *Program, s gateway.Started) {
 		}
 	}
 	for _, secret := range []struct{ name, made string }{{"HMAC_SECRET", s.HMACSecret}, {"ADMIN_TOKEN", s.AdminToken}} {
+		if secret.name == "HMAC_SECRET" && c.HMACSecretsFile != "" {
+			exports = append(exports, "HMAC_SECRET=…")
+			continue
+		}
 		if secret.made == "" {
 			given = append(given, secret.name)
 			continue
@@ -85,6 +89,9 @@ func (c *runCmd) tour(b *strings.Builder, p *Program, s gateway.Started) {
   %s dlq list
 `, program, s.URL, s.URL, program)
 	b.WriteByte('\n')
+	if c.HMACSecretsFile != "" {
+		fmt.Fprintf(b, "HMAC_SECRET: a secret of %s that may sign for the events' sources.\n", quoted(c.HMACSecretsFile))
+	}
 	if len(given) > 0 {
 		fmt.Fprintf(b, "%s: as given to this run; export the same there.\n", strings.Join(given, " and "))
 	}

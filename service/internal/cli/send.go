@@ -13,6 +13,7 @@ type sendCmd struct {
 	Inputs      []string `arg:"" name:"input" help:"Files with a JSON object, a list or NDJSON; folders of *.json and *.ndjson (subfolders are not searched); or - for standard input."`
 	URL         string   `name:"url" default:"http://127.0.0.1:8080" setting:"GATEWAY_URL" help:"The gateway's address."`
 	HMACSecret  string   `name:"hmac-secret" placeholder:"SECRET" setting:"HMAC_SECRET" help:"Sign with this. Others can read flags: prefer the variable."`
+	KeyID       string   `name:"key-id" placeholder:"ID" setting:"HMAC_KEY_ID" help:"The secret's key id, where the gateway has several secrets."`
 	Count       uint     `placeholder:"N" help:"Send this many events, the input over and over with ids of their own. Default: the input once."`
 	Rate        float64  `placeholder:"N" help:"Begin at most this many events per second."`
 	Concurrency uint     `placeholder:"N" help:"Requests at once. Default: 1, which keeps the order, or 16 if --count exceeds the input."`
@@ -25,6 +26,7 @@ Examples:
 
     HMAC_SECRET=… gateway send examples/couriers/samples.ndjson --rate 20
     HMAC_SECRET=… gateway send samples.ndjson --count 10000 --rate 500
+    HMAC_SECRET=… gateway send samples.ndjson --key-id courier-x-2026-03
     cat event.json | HMAC_SECRET=… gateway send - --url https://gateway.example.com`
 }
 
@@ -41,7 +43,7 @@ func (c *sendCmd) Run(ctx context.Context, p *Program) error {
 		return usage("--count may be %d at most, --concurrency %d", maxSendCount, maxSendConcurrency)
 	}
 	_, err := send.Run(ctx, send.Config{
-		URL: c.URL, Secret: c.HMACSecret, Inputs: c.Inputs, Stdin: p.Stdin,
+		URL: c.URL, Secret: c.HMACSecret, KeyID: c.KeyID, Inputs: c.Inputs, Stdin: p.Stdin,
 		Count: int(c.Count), Rate: c.Rate, Concurrency: int(c.Concurrency),
 		Out: p.Stdout, Notices: p.Stderr, Progress: send.IsTerminal(p.Stdout), JSON: c.JSON,
 	})

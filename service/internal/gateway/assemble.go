@@ -2,7 +2,6 @@ package gateway
 
 import (
 	"errors"
-	"fmt"
 	"net/http"
 	"time"
 
@@ -10,7 +9,6 @@ import (
 
 	"github.com/waybill-go/waybill/eventing"
 	"github.com/waybill-go/waybill/router"
-	"github.com/waybill-go/waybill/service/internal/courier"
 	"github.com/waybill-go/waybill/service/internal/httpapi"
 	"github.com/waybill-go/waybill/service/internal/intake"
 	"github.com/waybill-go/waybill/service/internal/ledger"
@@ -37,6 +35,7 @@ type gateway struct {
 	router     *router.Router
 	dispatcher *eventing.Dispatcher
 	pruner     *eventing.Pruner
+	files      []secretFile // of secrets, which may change
 }
 
 func assemble(cfg Config, s *store.Store) (*gateway, error) {
@@ -101,9 +100,9 @@ func (g *gateway) handler(s *store.Store) (http.Handler, error) {
 	if !g.cfg.Parts.has(API) {
 		return httpapi.NewHealth(append(checks, httpapi.Check{Name: "broker", Ready: g.broker.ping}), g.metrics.handler, g.cfg.Logger), nil
 	}
-	keyring, err := courier.NewKeyring(courier.Secret{Value: []byte(g.cfg.HMACSecret)})
+	keyring, err := g.keys()
 	if err != nil {
-		return nil, fmt.Errorf("HMAC_SECRET: %w", err)
+		return nil, err
 	}
 	return httpapi.New(httpapi.Config{
 		Acceptor: intake.New(eventing.NewOutbox(s.Events, eventing.OutboxConfig{}), g.ledger),

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"time"
 
 	"github.com/waybill-go/waybill/eventing"
@@ -53,6 +54,7 @@ type Config struct {
 	StoreURL         string
 	BrokerURL        string
 	HMACSecret       string
+	HMACSecretsFile  string // instead of HMACSecret
 	AdminToken       string
 	SignatureMaxSkew time.Duration
 
@@ -68,6 +70,10 @@ type Config struct {
 	ShutdownTimeout   time.Duration
 
 	Logger *slog.Logger
+	// LookupEnv reads the environment, for secrets that files leave there. Default: os.LookupEnv.
+	LookupEnv func(name string) (value string, ok bool)
+	// Hangup tells, with each value, to read files of secrets again. Default: it never comes.
+	Hangup <-chan os.Signal
 	// Ready, if not nil, is told once the gateway runs.
 	Ready func(Started)
 
@@ -87,18 +93,18 @@ type Started struct {
 
 // ErrNoSecret is the error of an API that starts without secrets outside of the
 // embedded default: there they are not made up.
-var ErrNoSecret = errors.New("HMAC_SECRET and ADMIN_TOKEN are needed (only gateway run on SQLite makes them up); make them with: openssl rand -hex 32")
+var ErrNoSecret = errors.New("HMAC_SECRET or HMAC_SECRETS_FILE, and ADMIN_TOKEN, are needed (only gateway run on SQLite makes them up); make them with: openssl rand -hex 32")
 
 // secrets fills in what the embedded default may make up: one process, which nobody
 // shares secrets with.
 func (c *Config) secrets(embedded bool) (made Started, err error) {
-	if !c.Parts.has(API) || c.HMACSecret != "" && c.AdminToken != "" {
+	if !c.Parts.has(API) || c.complete() {
 		return made, nil
 	}
 	if !embedded {
 		return made, ErrNoSecret
 	}
-	if c.HMACSecret == "" {
+	if !c.signed() {
 		made.HMACSecret = newSecret()
 		c.HMACSecret = made.HMACSecret
 	}
@@ -108,6 +114,12 @@ func (c *Config) secrets(embedded bool) (made Started, err error) {
 	}
 	return made, nil
 }
+
+// signed reports whether it is said what couriers sign with.
+func (c *Config) signed() bool { return c.HMACSecret != "" || c.HMACSecretsFile != "" }
+
+// complete reports whether no secret has to be made up.
+func (c *Config) complete() bool { return c.signed() && c.AdminToken != "" }
 
 func newSecret() string {
 	var b [32]byte
@@ -145,7 +157,8 @@ func (c *Config) Validate() error {
 	parts := cmp.Or(c.Parts, All)
 	if parts.has(API) {
 		check(c.HTTPAddr != "", "HTTP_ADDR is empty: it must say where to listen")
-		check(parts == All || c.HMACSecret != "" && c.AdminToken != "", "%w", ErrNoSecret)
+		check(parts == All || c.complete(), "%w", ErrNoSecret)
+		check(c.HMACSecret == "" || c.HMACSecretsFile == "", "HMAC_SECRET and HMAC_SECRETS_FILE are both set: give one of them")
 		check(c.SignatureMaxSkew > 0, "SIGNATURE_MAX_SKEW is %v: it must be positive", c.SignatureMaxSkew)
 	}
 	if parts.has(Dispatch | Work) {

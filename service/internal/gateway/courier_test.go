@@ -20,11 +20,12 @@ import (
 type sender struct {
 	url    string // of the gateway
 	secret string
+	keyID  string // optional
 	http   *http.Client
 }
 
 func newSender(url, secret string, connections int) *sender {
-	return &sender{url, secret, &http.Client{
+	return &sender{url: url, secret: secret, http: &http.Client{
 		Transport: &http.Transport{MaxIdleConnsPerHost: connections, MaxConnsPerHost: connections}, Timeout: 30 * time.Second,
 	}}
 }
@@ -49,6 +50,9 @@ func (s *sender) post(ctx context.Context, event []byte) (a answer, err error) {
 	r.Header.Set("Content-Type", "application/json")
 	r.Header.Set(courier.HeaderTimestamp, timestamp)
 	r.Header.Set(courier.HeaderSignature, signature)
+	if s.keyID != "" {
+		r.Header.Set(courier.HeaderKeyID, s.keyID)
+	}
 	response, err := s.http.Do(r)
 	if err != nil {
 		return a, err

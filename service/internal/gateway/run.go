@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"os"
 	"strconv"
 	"sync"
 	"time"
@@ -23,6 +24,9 @@ func Run(ctx context.Context, cfg Config) error {
 	cfg.Parts = cmp.Or(cfg.Parts, All)
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()
+	}
+	if cfg.LookupEnv == nil {
+		cfg.LookupEnv = os.LookupEnv
 	}
 	if err := cfg.Validate(); err != nil {
 		return err
@@ -103,6 +107,7 @@ func (g *gateway) serve(ctx context.Context, listener net.Listener) error {
 		running.Go(func() { _ = g.pruner.Run(workCtx) })         // logs its errors
 	}
 	running.Go(func() { g.tryBroker(workCtx) })
+	running.Go(func() { g.reread(workCtx) })
 
 	var err error
 	select {

@@ -48,7 +48,7 @@ func (a *api) routes() error {
 				SecuritySchemes: map[string]*huma.SecurityScheme{
 					"adminToken": {Type: "http", Scheme: "bearer", Description: "The gateway's ADMIN_TOKEN."},
 					"signature": {Type: "apiKey", In: "header", Name: courier.HeaderSignature,
-						Description: "HMAC-SHA256, in hexadecimal or base64, over the value of X-Signature-Timestamp, a dot, and the raw body."},
+						Description: "HMAC-SHA256, in hexadecimal or base64, over the value of X-Signature-Timestamp, a dot, and the raw body. The secret may be bound to one source: then it signs for no other."},
 				},
 			},
 		},
@@ -130,7 +130,7 @@ func signatureParameters() []*huma.Param {
 	return []*huma.Param{
 		{Name: courier.HeaderTimestamp, In: "header", Required: true, Schema: text, Description: "When the request was signed, in Unix seconds.", Example: "1772107200"},
 		{Name: courier.HeaderSignature, In: "header", Required: true, Schema: text, Description: "HMAC-SHA256 over \"<timestamp>.<raw body>\", hexadecimal or base64."},
-		{Name: courier.HeaderKeyID, In: "header", Schema: text, Description: "Which secret was used, where there are several. This gateway has one, without a name: leave it out."},
+		{Name: courier.HeaderKeyID, In: "header", Schema: text, Description: "The key id of the secret that signed, where the gateway has secrets with key ids; a name that it does not know, or that does not hold now, is a 401. Without it, all secrets that hold now are tried, at most 64."},
 		{Name: "traceparent", In: "header", Schema: text, Description: "W3C trace context: its trace id becomes the event's."},
 	}
 }

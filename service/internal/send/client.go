@@ -46,6 +46,7 @@ type client struct {
 	http     *http.Client
 	target   string
 	secret   []byte
+	keyID    string
 	attempts int
 	wait     func(context.Context, time.Duration) error
 	notices  *notices
@@ -115,6 +116,9 @@ func (c *client) post(ctx context.Context, res *result) (retryAfter time.Duratio
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set(courier.HeaderTimestamp, timestamp)
 	req.Header.Set(courier.HeaderSignature, signature)
+	if c.keyID != "" {
+		req.Header.Set(courier.HeaderKeyID, c.keyID)
+	}
 	answer, err := c.http.Do(req)
 	if err != nil {
 		res.problem = cause(err)

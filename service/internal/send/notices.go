@@ -42,7 +42,7 @@ func (n *notices) hint(s Summary) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if refused := s.Statuses[http.StatusUnauthorized]; 2*refused > s.Events {
-		n.print("Is HMAC_SECRET the one that the gateway printed? Without HMAC_SECRET set, \"gateway run\" makes a new one at each start.")
+		n.print("Is HMAC_SECRET the one that the gateway printed? Without HMAC_SECRET set, \"gateway run\" makes a new one at each start. With HMAC_SECRETS_FILE, each source has its own.")
 	}
 }
 

@@ -27,6 +27,8 @@ type Config struct {
 	URL string
 	// Secret signs every request. Required.
 	Secret string
+	// KeyID names the secret to the gateway. Default: it has to find out.
+	KeyID string
 	// Inputs are files (a JSON object, an array of them, or NDJSON), folders (all
 	// their *.json and *.ndjson, by name), or "-" for Stdin. Required.
 	Inputs []string
@@ -81,7 +83,7 @@ func Run(ctx context.Context, cfg Config) (Summary, error) {
 	report := newReport(cfg, gateway)
 	notices := &notices{w: cfg.Notices, gateway: gateway, bar: report.bar}
 	client := &client{
-		http: cfg.Client, target: address.String(), secret: []byte(cfg.Secret),
+		http: cfg.Client, target: address.String(), secret: []byte(cfg.Secret), keyID: cfg.KeyID,
 		attempts: cfg.Attempts, wait: wait, notices: notices,
 	}
 	defer client.http.CloseIdleConnections()
