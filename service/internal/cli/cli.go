@@ -70,6 +70,7 @@ type grammar struct {
 	Routes   storedRoutes  `cmd:"" help:"Check, explain, test and compare routing files."`
 	Audit    auditCmd      `cmd:"" help:"Account for every event; name what a broker has lost."`
 	Migrate  storedMigrate `cmd:"" help:"Bring the database's schema up to date, or show it."`
+	Token    tokenCmd      `cmd:"" help:"Make an operator's token, and its hash."`
 	Version  versionCmd    `cmd:"" help:"Print the version."`
 }
 

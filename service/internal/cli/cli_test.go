@@ -101,7 +101,7 @@ func TestHelp(t *testing.T) {
 	leaves := []string{
 		"run", "api", "dispatch", "worker", "send", "audit", "dlq list", "dlq groups", "dlq show", "dlq review", "dlq plan", "dlq apply", "dlq replay",
 		"dlq schedule", "dlq unschedule", "dlq close", "dlq export", "outbox stats", "outbox requeue",
-		"routes lint", "routes explain", "routes diff", "routes test", "routes schema", "migrate up", "migrate status", "migrate sql", "version",
+		"routes lint", "routes explain", "routes diff", "routes test", "routes schema", "migrate up", "migrate status", "migrate sql", "token", "version",
 	}
 	e := newEnvironment(t)
 	for _, command := range append([]string{"", "dlq", "outbox", "routes", "migrate"}, leaves...) {
@@ -124,7 +124,7 @@ func TestHelp(t *testing.T) {
 	}
 	settings := e.ok(t, "run", "--help")
 	for _, name := range []string{
-		"HTTP_ADDR", "STORE_URL", "BROKER_URL", "HMAC_SECRET", "HMAC_SECRETS_FILE", "SIGNATURE_MAX_SKEW", "ADMIN_TOKEN", "RETRY_MAX_ATTEMPTS", "RETRY_BACKOFF_BASE_MS",
+		"HTTP_ADDR", "STORE_URL", "BROKER_URL", "HMAC_SECRET", "HMAC_SECRETS_FILE", "SIGNATURE_MAX_SKEW", "ADMIN_TOKEN", "ADMIN_TOKENS_FILE", "RETRY_MAX_ATTEMPTS", "RETRY_BACKOFF_BASE_MS",
 		"RETRY_BACKOFF_MULTIPLIER", "RETRY_JITTER_PERCENT", "PROCESSED_TTL_DAYS", "DLQ_TTL_DAYS", "WORKER_CONCURRENCY", "LEASE_TTL",
 		"SHUTDOWN_TIMEOUT", "LOG_LEVEL", "LOG_FORMAT",
 	} {
@@ -134,7 +134,7 @@ func TestHelp(t *testing.T) {
 	}
 	for part, foreign := range map[string][]string{
 		"api":      {"BROKER_URL", "LEASE_TTL", "RETRY_MAX_ATTEMPTS", "PROCESSED_TTL_DAYS"},
-		"dispatch": {"HMAC_SECRET", "ADMIN_TOKEN", "RETRY_MAX_ATTEMPTS", "WORKER_CONCURRENCY"},
+		"dispatch": {"HMAC_SECRET", "ADMIN_TOKEN", "ADMIN_TOKENS_FILE", "RETRY_MAX_ATTEMPTS", "WORKER_CONCURRENCY"},
 		"worker":   {"HMAC_SECRET", "ADMIN_TOKEN", "SIGNATURE_MAX_SKEW"},
 	} {
 		text := e.ok(t, part, "--help")

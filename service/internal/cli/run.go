@@ -70,6 +70,9 @@ func (c *runCmd) tour(b *strings.Builder, p *Program, s gateway.Started) {
 			exports = append(exports, "HMAC_SECRET=…")
 			continue
 		}
+		if secret.name == "ADMIN_TOKEN" && c.AdminToken == "" && c.AdminTokensFile != "" {
+			continue // whose it is, knows it
+		}
 		if secret.made == "" {
 			given = append(given, secret.name)
 			continue

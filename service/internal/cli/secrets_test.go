@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/waybill-go/waybill/service/internal/cli"
+	"github.com/waybill-go/waybill/service/internal/credentials"
 )
 
 // A faulty file is the caller's fault, and told with its places.
@@ -52,4 +53,19 @@ func TestRotation(t *testing.T) {
 	signals <- syscall.SIGHUP
 	e["HMAC_SECRET"] = "the second of the secrets"
 	eventually(t, func() int { return send("second") }, func(code int) bool { return code == 0 })
+}
+
+func TestToken(t *testing.T) {
+	t.Parallel()
+	e := newEnvironment(t)
+	made := object[struct{ Token, Hash string }](t, e, "token")
+	if len(made.Token) < 40 || made.Hash != credentials.HashToken(made.Token) {
+		t.Errorf("made %+v", made)
+	}
+	if r := e.start(t.Context(), cli.Program{Args: []string{"token", "--stdin"}, Stdin: strings.NewReader(made.Token + "\n")}); r.stdout != "hash   "+made.Hash+"\n" {
+		t.Errorf("hashed: %+v", r)
+	}
+	if r := e.start(t.Context(), cli.Program{Args: []string{"token", "--stdin"}, Stdin: strings.NewReader("hunter2\n")}); r.code != 2 || strings.Contains(r.stderr, "hunter2") {
+		t.Errorf("a short token: %+v", r)
+	}
 }

@@ -101,7 +101,8 @@ type intakeSettings struct {
 	HTTPAddr         string        `name:"http-addr" default:"127.0.0.1:8080" setting:"HTTP_ADDR" help:"Listen here."`
 	HMACSecret       string        `name:"hmac-secret" placeholder:"SECRET" setting:"HMAC_SECRET" help:"Couriers sign with this. Default: made and printed by gateway run on SQLite, else needed. Others can read flags: prefer the variable."`
 	HMACSecretsFile  string        `name:"hmac-secrets-file" placeholder:"FILE" setting:"HMAC_SECRETS_FILE" help:"Instead: a YAML file with secrets for each source. It is read again on SIGHUP."`
-	AdminToken       string        `placeholder:"TOKEN" setting:"ADMIN_TOKEN" help:"Bearer token of the read endpoints. Default as above."`
+	AdminToken       string        `placeholder:"TOKEN" setting:"ADMIN_TOKEN" help:"Bearer token of operators, who may do everything. Default as above."`
+	AdminTokensFile  string        `placeholder:"FILE" setting:"ADMIN_TOKENS_FILE" help:"A YAML file with named tokens and what each may do. It is read again on SIGHUP."`
 	SignatureMaxSkew time.Duration `default:"300s" setting:"SIGNATURE_MAX_SKEW" help:"How far a signature's time may lie from now."`
 }
 
@@ -109,6 +110,7 @@ func (s intakeSettings) fill(cfg *gateway.Config, p *Program) {
 	cfg.LookupEnv = p.LookupEnv
 	cfg.HTTPAddr, cfg.SignatureMaxSkew = s.HTTPAddr, s.SignatureMaxSkew
 	cfg.HMACSecret, cfg.HMACSecretsFile, cfg.AdminToken = s.HMACSecret, s.HMACSecretsFile, s.AdminToken
+	cfg.AdminTokensFile = s.AdminTokensFile
 }
 
 // healthSettings are those of a process without the API.
@@ -174,7 +176,7 @@ func start(ctx context.Context, p *Program, parts gateway.Parts, ready func(gate
 	if err := cfg.Validate(); err != nil {
 		return usageError{err}
 	}
-	if cfg.HMACSecretsFile != "" && p.Hangup != nil {
+	if (cfg.HMACSecretsFile != "" || cfg.AdminTokensFile != "") && p.Hangup != nil {
 		hangup, stop := p.Hangup()
 		defer stop()
 		cfg.Hangup = hangup

@@ -104,10 +104,16 @@ func (g *gateway) handler(s *store.Store) (http.Handler, error) {
 	if err != nil {
 		return nil, err
 	}
+	tokens, err := g.tokens()
+	if err != nil {
+		return nil, err
+	}
+	letters := eventing.NewDeadLetters(s.Events)
 	return httpapi.New(httpapi.Config{
-		Acceptor: intake.New(eventing.NewOutbox(s.Events, eventing.OutboxConfig{}), g.ledger),
-		Reader:   &reads.Reads{Shipments: g.shipments, Ledger: g.ledger, DeadLetters: eventing.NewDeadLetters(s.Events)},
-		Keyring:  keyring, AdminToken: g.cfg.AdminToken, MaxSkew: g.cfg.SignatureMaxSkew, Logger: g.cfg.Logger, Checks: checks,
+		Acceptor:    intake.New(eventing.NewOutbox(s.Events, eventing.OutboxConfig{}), g.ledger),
+		Reader:      &reads.Reads{Shipments: g.shipments, Ledger: g.ledger, DeadLetters: letters},
+		DeadLetters: letters,
+		Keyring:     keyring, Tokens: tokens, MaxSkew: g.cfg.SignatureMaxSkew, Logger: g.cfg.Logger, Checks: checks,
 		Metrics: g.metrics.handler,
 	})
 }

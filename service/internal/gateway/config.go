@@ -56,6 +56,7 @@ type Config struct {
 	HMACSecret       string
 	HMACSecretsFile  string // instead of HMACSecret
 	AdminToken       string
+	AdminTokensFile  string // beside AdminToken, or instead
 	SignatureMaxSkew time.Duration
 
 	RetryMaxAttempts       int
@@ -93,7 +94,7 @@ type Started struct {
 
 // ErrNoSecret is the error of an API that starts without secrets outside of the
 // embedded default: there they are not made up.
-var ErrNoSecret = errors.New("HMAC_SECRET or HMAC_SECRETS_FILE, and ADMIN_TOKEN, are needed (only gateway run on SQLite makes them up); make them with: openssl rand -hex 32")
+var ErrNoSecret = errors.New("HMAC_SECRET or HMAC_SECRETS_FILE, and ADMIN_TOKEN or ADMIN_TOKENS_FILE, are needed (only gateway run on SQLite makes them up); make them with: openssl rand -hex 32")
 
 // secrets fills in what the embedded default may make up: one process, which nobody
 // shares secrets with.
@@ -108,7 +109,7 @@ func (c *Config) secrets(embedded bool) (made Started, err error) {
 		made.HMACSecret = newSecret()
 		c.HMACSecret = made.HMACSecret
 	}
-	if c.AdminToken == "" {
+	if !c.administered() {
 		made.AdminToken = newSecret()
 		c.AdminToken = made.AdminToken
 	}
@@ -119,7 +120,10 @@ func (c *Config) secrets(embedded bool) (made Started, err error) {
 func (c *Config) signed() bool { return c.HMACSecret != "" || c.HMACSecretsFile != "" }
 
 // complete reports whether no secret has to be made up.
-func (c *Config) complete() bool { return c.signed() && c.AdminToken != "" }
+func (c *Config) complete() bool { return c.signed() && c.administered() }
+
+// administered reports whether there is a token.
+func (c *Config) administered() bool { return c.AdminToken != "" || c.AdminTokensFile != "" }
 
 func newSecret() string {
 	var b [32]byte

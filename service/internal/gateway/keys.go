@@ -40,6 +40,29 @@ func (g *gateway) keys() (*courier.Keyring, error) {
 	}})
 }
 
+// adminToken is who acts with ADMIN_TOKEN.
+const adminToken = "ADMIN_TOKEN"
+
+// tokens returns the bearer tokens of the settings.
+func (g *gateway) tokens() (*credentials.Tokens, error) {
+	t := &credentials.Tokens{}
+	var fixed []credentials.Token
+	if g.cfg.AdminToken != "" {
+		fixed = append(fixed, credentials.NewToken(adminToken, g.cfg.AdminToken, credentials.ScopeRead, credentials.ScopeOperate))
+	}
+	t.Replace(fixed...)
+	if g.cfg.AdminTokensFile == "" {
+		return t, nil
+	}
+	return t, g.follow(secretFile{"ADMIN_TOKENS_FILE", g.cfg.AdminTokensFile, func() (int, []string, error) {
+		all, notes, err := credentials.ReadTokens(g.cfg.AdminTokensFile)
+		if err == nil {
+			t.Replace(append(all, fixed...)...)
+		}
+		return len(all), notes, err
+	}})
+}
+
 // follow reads a file for the first time, and remembers it.
 func (g *gateway) follow(f secretFile) error {
 	g.files = append(g.files, f)

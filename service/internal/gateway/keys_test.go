@@ -2,7 +2,9 @@ package gateway
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
 	"os"
@@ -13,7 +15,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/waybill-go/waybill/eventing"
 	"github.com/waybill-go/waybill/internal/testkit"
+	"github.com/waybill-go/waybill/service/internal/credentials"
 )
 
 // record is a log that a test reads while it is written.
@@ -167,5 +171,87 @@ func TestSecretsAreReadAgain(t *testing.T) {
 	}
 	if strings.Contains(log.String(), "hunter2") {
 		t.Errorf("the log tells a secret: %s", log)
+	}
+}
+
+// What died is replayed over HTTP by whoever may, and recorded under the token's name.
+func TestActsOverHTTP(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	path := filepath.Join(dir, "tokens.yaml")
+	const anna, grafana = "hunter2 of anna", "hunter2 of grafana"
+	tokens := func(scopes string) string {
+		return fmt.Sprintf("- {name: anna, token: %q, scopes: %s}\n- {name: grafana, token: %q, scopes: [read]}\n",
+			credentials.HashToken(anna), scopes, credentials.HashToken(grafana))
+	}
+	write(t, path, tokens("[read, operate]"))
+	cfg := testConfig("sqlite:"+filepath.Join(dir, "waybill.db"), "the secret")
+	cfg.AdminToken, cfg.AdminTokensFile = "", path
+	signals, log := make(chan os.Signal), &record{}
+	cfg.Hangup, cfg.Logger = signals, slog.New(slog.NewTextHandler(log, nil))
+	url := serve(t, cfg)
+	ask := func(method, path, token, body string) (int, string) {
+		r, err := http.NewRequestWithContext(t.Context(), method, url+path, strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Content-Type", "application/json")
+		r.Header.Set("Authorization", "Bearer "+token)
+		client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+		answer, err := client.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer answer.Body.Close()
+		text, err := io.ReadAll(answer.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return answer.StatusCode, string(text)
+	}
+
+	s := newSender(url, "the secret", 1)
+	defer s.close()
+	body, _ := event(1, 1, time.Now())
+	if a, err := s.post(t.Context(), bytes.ReplaceAll(body, []byte("out_for_delivery"), []byte("¿what?"))); err != nil || a.status != http.StatusAccepted {
+		t.Fatal(a, err)
+	}
+	var page struct {
+		DeadLetters []struct{ EventID, Consumer, Status string }
+	}
+	testkit.Eventually(t, soon, func() error {
+		status, text := ask(http.MethodGet, "/v1/dead-letters?status=pending", grafana, "")
+		if err := json.Unmarshal([]byte(text), &page); err != nil || status != http.StatusOK || len(page.DeadLetters) != 1 {
+			return fmt.Errorf("%d: %s", status, text)
+		}
+		return nil
+	})
+	dead := page.DeadLetters[0]
+	to := "/v1/dead-letters/" + dead.EventID + "/" + dead.Consumer
+	if status, text := ask(http.MethodPost, to+"/discard", grafana, `{"note": "no use"}`); status != http.StatusForbidden {
+		t.Errorf("without the scope: %d: %s", status, text)
+	}
+	if status, text := ask(http.MethodPost, to+"/replay", anna, `{"note": "again"}`); status != http.StatusOK {
+		t.Errorf("replay: %d: %s", status, text)
+	}
+	store := openStore(t, cfg.StoreURL)
+	testkit.Eventually(t, soon, func() error { // it has died once more
+		found, err := eventing.NewDeadLetters(store.Events).List(t.Context(), eventing.DeadLetterFilter{Status: eventing.StatusPending})
+		if err != nil || len(found) != 1 || len(found[0].Acts) == 0 || found[0].Acts[0].By != "anna" || found[0].Acts[0].Note != "again" {
+			return fmt.Errorf("%+v: %w", found, err)
+		}
+		return nil
+	})
+
+	write(t, path, tokens("[read]"))
+	signals <- syscall.SIGHUP
+	testkit.Eventually(t, soon, func() error {
+		if status, text := ask(http.MethodPost, to+"/review", anna, ""); status != http.StatusForbidden {
+			return fmt.Errorf("%d: %s", status, text)
+		}
+		return nil
+	})
+	if strings.Contains(log.String(), "hunter2") {
+		t.Errorf("the log tells a token: %s", log)
 	}
 }

@@ -14,11 +14,13 @@ import (
 	"time"
 
 	"github.com/waybill-go/waybill/service/internal/courier"
+	"github.com/waybill-go/waybill/service/internal/credentials"
 )
 
 const (
-	token = "the admin token"
-	event = `{"eventId":"evt_123","eventType":"shipment.status.updated","occurredAt":"2026-02-26T12:00:00Z","source":"courier-x",` +
+	token     = "the admin token"
+	readToken = "grafana's token"
+	event     = `{"eventId":"evt_123","eventType":"shipment.status.updated","occurredAt":"2026-02-26T12:00:00Z","source":"courier-x",` +
 		`"idempotencyKey":"courier-x:evt_123","payload":{"shipmentId":"shp_456","orderId":"ord_789","status":"out_for_delivery"}}`
 )
 
@@ -86,6 +88,7 @@ func (rd reader) Events(_ context.Context, id, source string) ([]courier.EventSt
 
 type fixture struct {
 	acceptor *acceptor
+	letters  *letters
 	handler  http.Handler
 	log      *bytes.Buffer
 }
@@ -99,12 +102,14 @@ func newFixture(t *testing.T, edit ...func(*Config)) *fixture {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := &fixture{acceptor: &acceptor{hashes: map[string]string{}}, log: &bytes.Buffer{}}
+	f := &fixture{letters: &letters{}, acceptor: &acceptor{hashes: map[string]string{}}, log: &bytes.Buffer{}}
 	cfg := Config{
-		Acceptor: f.acceptor, Reader: reader{}, Keyring: keyring, AdminToken: token,
+		Acceptor: f.acceptor, Reader: reader{}, Keyring: keyring, Tokens: &credentials.Tokens{}, DeadLetters: f.letters,
 		Now:    func() time.Time { return now },
 		Logger: slog.New(slog.NewTextHandler(f.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}
+	cfg.Tokens.Replace(credentials.NewToken("anna", token, credentials.ScopeRead, credentials.ScopeOperate),
+		credentials.NewToken("grafana", readToken, credentials.ScopeRead))
 	for _, e := range edit {
 		e(&cfg)
 	}

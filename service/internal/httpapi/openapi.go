@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -11,7 +12,9 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humachi"
 
+	"github.com/waybill-go/waybill/eventing"
 	"github.com/waybill-go/waybill/service/internal/courier"
+	"github.com/waybill-go/waybill/service/internal/credentials"
 )
 
 // eventBody documents what the intake takes; [courier.Parse] checks it.
@@ -46,7 +49,7 @@ func (a *api) routes() error {
 			Components: &huma.Components{
 				Schemas: registry,
 				SecuritySchemes: map[string]*huma.SecurityScheme{
-					"adminToken": {Type: "http", Scheme: "bearer", Description: "The gateway's ADMIN_TOKEN."},
+					"adminToken": {Type: "http", Scheme: "bearer", Description: "The gateway's ADMIN_TOKEN, which may do everything, or a token of its ADMIN_TOKENS_FILE, with the scopes read, or read and operate."},
 					"signature": {Type: "apiKey", In: "header", Name: courier.HeaderSignature,
 						Description: "HMAC-SHA256, in hexadecimal or base64, over the value of X-Signature-Timestamp, a dot, and the raw body. The secret may be bound to one source: then it signs for no other."},
 				},
@@ -56,11 +59,13 @@ func (a *api) routes() error {
 		DefaultFormat: contentTypeJSON,
 	}
 	d := documenter{registry: registry}
-	reads := humachi.New(a.router.With(a.bearer), config)
+	reads := humachi.New(a.router.With(a.bearer(credentials.ScopeRead)), config)
 	huma.Register(reads, d.operation("get-shipment", http.MethodGet, "/v1/shipments/{shipmentId}",
-		"The shipment as its latest event by event time left it", "adminToken", 401, 404, 503), a.shipment)
+		"The shipment as its latest event by event time left it", "adminToken", 401, 403, 404, 503), a.shipment)
 	huma.Register(reads, d.operation("get-event", http.MethodGet, "/v1/events/{eventId}",
-		"What became of an event", "adminToken", 401, 404, 503), a.events)
+		"What became of an event", "adminToken", 401, 403, 404, 503), a.events)
+
+	a.deadLetters(d, reads.OpenAPI())
 
 	// Without this, GET would fall through to the event that is called "courier".
 	a.router.Handle("/v1/events/courier", a.allowOnly(http.MethodPost))
@@ -99,6 +104,40 @@ func (a *api) routes() error {
 		a.answer(w, r, http.StatusOK, "application/openapi+json", json.RawMessage(document))
 	})
 	return nil
+}
+
+// deadLetters registers the endpoints of dead letters.
+func (a *api) deadLetters(d documenter, document *huma.OpenAPI) {
+	a.router.With(a.bearer(credentials.ScopeRead)).Get("/v1/dead-letters", a.listDeadLetters)
+	list := d.operation("list-dead-letters", http.MethodGet, "/v1/dead-letters", "Dead letters, the oldest first", "adminToken", 400, 401, 403, 503)
+	text := &huma.Schema{Type: huma.TypeString}
+	list.Parameters = []*huma.Param{
+		{Name: "status", In: "query", Schema: &huma.Schema{Type: huma.TypeString, Enum: []any{"pending", "reviewed", "replayed", "closed"}}},
+		{Name: "consumer", In: "query", Schema: text},
+		{Name: "limit", In: "query", Schema: &huma.Schema{Type: huma.TypeInteger}, Description: "1 to 1000; 100 by default."},
+		{Name: "after", In: "query", Schema: text, Description: "The next of an earlier answer."},
+	}
+	list.Responses["200"] = &huma.Response{Description: "A page.", Content: d.content(contentTypeJSON, deadLetterPage{})}
+	document.AddOperation(&list)
+	for _, act := range []struct {
+		name, summary string
+		do            func(ctx context.Context, t eventing.Target, by, note string) error
+	}{
+		{"review", "Mark a dead letter as looked at", a.DeadLetters.Review},
+		{"replay", "Send a dead letter to its consumer again", a.DeadLetters.Replay},
+		{"discard", "Give a dead letter up for good", a.DeadLetters.Discard},
+	} {
+		path := "/v1/dead-letters/{eventId}/{consumer}/" + act.name
+		a.router.Post(path, a.act(act.name, act.do))
+		op := d.operation(act.name+"-dead-letter", http.MethodPost, path, act.summary+" (scope: operate)", "adminToken", 400, 401, 403, 404, 409, 413, 415, 503)
+		op.Parameters = []*huma.Param{
+			{Name: "eventId", In: "path", Required: true, Schema: text, Description: "The envelope's event id, as the list has it."},
+			{Name: "consumer", In: "path", Required: true, Schema: text, Description: "As the list has it."},
+		}
+		op.RequestBody = &huma.RequestBody{Required: act.name == "discard", Content: d.content(contentTypeJSON, actBody{})}
+		op.Responses["200"] = &huma.Response{Description: "Done, and recorded.", Content: d.content(contentTypeJSON, acted{})}
+		document.AddOperation(&op)
+	}
 }
 
 type documenter struct{ registry huma.Registry }

@@ -52,6 +52,9 @@ var (
 	problemConflict    = problemKind{http.StatusConflict, "idempotency-conflict", "The idempotency key is taken", nil}
 	problemUnavailable = problemKind{http.StatusServiceUnavailable, "unavailable", "Temporarily unavailable", http.Header{"Retry-After": {"1"}}}
 	problemToken       = problemKind{http.StatusUnauthorized, "invalid-token", "The bearer token is missing or wrong", http.Header{"Www-Authenticate": {`Bearer realm="waybill"`}}}
+	problemScope       = problemKind{http.StatusForbidden, "insufficient-scope", "The token may not do this", http.Header{"Www-Authenticate": {`Bearer realm="waybill", error="insufficient_scope"`}}}
+	problemRequest     = problemKind{http.StatusBadRequest, "invalid-request", "The request is not valid", nil}
+	problemState       = problemKind{http.StatusConflict, "wrong-state", "The dead letter's status does not allow this", nil}
 	problemInternal    = problemKind{http.StatusInternalServerError, "internal-error", "Internal error", nil}
 )
 

@@ -2,13 +2,12 @@ package httpapi
 
 import (
 	"context"
-	"crypto/sha256"
-	"crypto/subtle"
 	"errors"
 	"net/http"
 	"strings"
 
 	"github.com/waybill-go/waybill/service/internal/courier"
+	"github.com/waybill-go/waybill/service/internal/credentials"
 )
 
 type shipmentInput struct {
@@ -67,18 +66,29 @@ func (a *api) readProblem(ctx context.Context, err error) error {
 	return p
 }
 
-// bearer lets only those pass who show the admin token, and nobody while there
-// is none. Hashing first makes the comparison's time independent of the length.
-func (a *api) bearer(next http.Handler) http.Handler {
-	want := sha256.Sum256([]byte(a.AdminToken))
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
-		got := sha256.Sum256([]byte(strings.TrimSpace(token)))
-		if a.AdminToken == "" || !strings.EqualFold(scheme, "Bearer") || subtle.ConstantTimeCompare(got[:], want[:]) != 1 {
-			a.refuse(w, r, problemToken.with("send the header \"Authorization: Bearer TOKEN\" with the gateway's ADMIN_TOKEN",
-				courier.FieldError{Field: "Authorization", Message: "is missing or wrong"}))
-			return
-		}
-		next.ServeHTTP(w, r)
-	})
+// bearer lets only those pass whose token has the scope.
+func (a *api) bearer(scope credentials.Scope) func(http.Handler) http.Handler {
+	return func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if _, refusal := a.admit(r, scope); refusal != nil {
+				a.refuse(w, r, refusal)
+				return
+			}
+			next.ServeHTTP(w, r)
+		})
+	}
+}
+
+// admit returns the request's token, or why it may not do this. A token without the scope is returned, too.
+func (a *api) admit(r *http.Request, scope credentials.Scope) (credentials.Token, *problem) {
+	scheme, text, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	token, ok := a.Tokens.Find(strings.TrimSpace(text))
+	switch {
+	case !ok || !strings.EqualFold(scheme, "Bearer"):
+		return credentials.Token{}, problemToken.with("send the header \"Authorization: Bearer TOKEN\" with the gateway's ADMIN_TOKEN, or a token of its ADMIN_TOKENS_FILE",
+			courier.FieldError{Field: "Authorization", Message: "is missing or wrong"})
+	case !token.May(scope):
+		return token, problemScope.with("the token lacks the scope " + string(scope))
+	}
+	return token, nil
 }

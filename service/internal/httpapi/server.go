@@ -13,6 +13,7 @@ import (
 	"github.com/go-chi/chi/v5/middleware"
 
 	"github.com/waybill-go/waybill/service/internal/courier"
+	"github.com/waybill-go/waybill/service/internal/credentials"
 )
 
 // ErrConflict is what an [Acceptor] returns for an idempotency key that it knows
@@ -54,9 +55,11 @@ type Config struct {
 	Acceptor Acceptor         // required
 	Reader   Reader           // required
 	Keyring  *courier.Keyring // required
-	// AdminToken is the bearer token of the read endpoints. Empty: they refuse
-	// everybody.
-	AdminToken string
+	// DeadLetters are looked at and acted on. Required.
+	DeadLetters DeadLetters
+	// Tokens are the bearer tokens, with what each may do. Default: none, so that
+	// all but the intake and what is open refuses everybody.
+	Tokens *credentials.Tokens
 	// Checks decide on /readyz.
 	Checks []Check
 	// Metrics is what Prometheus scrapes at /metrics. Default: nothing is there.
@@ -85,8 +88,11 @@ type api struct {
 
 // New returns the gateway's handler.
 func New(cfg Config) (http.Handler, error) {
-	if cfg.Acceptor == nil || cfg.Reader == nil || cfg.Keyring == nil {
-		return nil, errors.New("httpapi: Acceptor, Reader and Keyring are required")
+	if cfg.Acceptor == nil || cfg.Reader == nil || cfg.Keyring == nil || cfg.DeadLetters == nil {
+		return nil, errors.New("httpapi: Acceptor, Reader, Keyring and DeadLetters are required")
+	}
+	if cfg.Tokens == nil {
+		cfg.Tokens = &credentials.Tokens{}
 	}
 	if cfg.MaxBodyBytes == 0 {
 		cfg.MaxBodyBytes = 1 << 20

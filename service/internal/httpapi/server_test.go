@@ -60,7 +60,7 @@ func TestReadUnavailable(t *testing.T) {
 
 func TestBearer(t *testing.T) {
 	t.Parallel()
-	closed := newFixture(t, func(c *Config) { c.AdminToken = "" })
+	closed := newFixture(t, func(c *Config) { c.Tokens = nil })
 	open := newFixture(t)
 	for _, path := range []string{"/v1/shipments/shp_456", "/v1/events/evt_123"} {
 		for header, allowed := range map[string]bool{
@@ -196,8 +196,8 @@ func TestOpenAPI(t *testing.T) {
 	}
 	for path, responses := range map[string][]string{
 		"post /v1/events/courier":        {"202", "400", "401", "405", "408", "409", "413", "415", "500", "503"},
-		"get /v1/shipments/{shipmentId}": {"200", "401", "404", "500", "503"},
-		"get /v1/events/{eventId}":       {"200", "401", "404", "500", "503"},
+		"get /v1/shipments/{shipmentId}": {"200", "401", "403", "404", "500", "503"},
+		"get /v1/events/{eventId}":       {"200", "401", "403", "404", "500", "503"},
 		"get /healthz":                   {"200", "500"},
 		"get /readyz":                    {"200", "500", "503"},
 	} {
