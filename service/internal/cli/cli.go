@@ -33,9 +33,10 @@ type Program struct {
 	// package os/user.
 	Username func() (string, error)
 
-	tool   *tool
-	stores []string        // the addresses of the databases that the command works on
-	given  map[string]bool // the flags on the command line
+	tool    *tool
+	origins *origins        // of the settings
+	stores  []string        // the addresses of the databases that the command works on
+	given   map[string]bool // the flags on the command line
 }
 
 // Exit codes.
@@ -60,6 +61,8 @@ func theGateway() *tool {
 }
 
 type grammar struct {
+	ConfigFile string `name:"config" placeholder:"FILE" setting:"WAYBILL_CONFIG" help:"Settings, in YAML"`
+
 	Run      runCmd        `cmd:"" help:"Run the gateway: API, dispatcher and worker in one process."`
 	API      apiCmd        `cmd:"" name:"api" help:"Run the API alone."`
 	Dispatch dispatchCmd   `cmd:"" help:"Run a dispatcher alone."`
@@ -70,12 +73,13 @@ type grammar struct {
 	Routes   storedRoutes  `cmd:"" help:"Check, explain, test and compare routing files."`
 	Audit    auditCmd      `cmd:"" help:"Account for every event; name what a broker has lost."`
 	Migrate  storedMigrate `cmd:"" help:"Bring the database's schema up to date, or show it."`
+	Config   configCmd     `cmd:"" help:"Show each setting, and where its value is from."`
 	Token    tokenCmd      `cmd:"" help:"Make an operator's token, and its hash."`
 	Version  versionCmd    `cmd:"" help:"Print the version."`
 }
 
 func (grammar) Help() string {
-	return `Every setting is a flag and an environment variable; the flag wins.
+	return `Every setting is a flag, an environment variable and a key of the file of --config; the first of them wins.
 
 Examples:
 
@@ -105,11 +109,11 @@ func RunWaybill(ctx context.Context, p Program) (exitCode int) { return theWaybi
 
 func (t *tool) run(ctx context.Context, p Program) (exitCode int) {
 	helped := false
-	p.tool = t
+	p.tool, p.origins = t, newOrigins(p.LookupEnv)
 	parser, err := kong.New(t.grammar, kong.Name(t.name), kong.Description(t.description),
 		kong.Writers(p.Stdout, p.Stderr), kong.Exit(func(int) { helped = true }),
 		kong.Vars{"default_store": defaultStoreURL, "program": t.name, "event_id": t.eventID(), "match": t.exampleMatch, "match_note": t.matchNote},
-		kong.Resolvers(environment(p.LookupEnv)), kong.ValueFormatter(helpWithSetting),
+		kong.Resolvers(p.origins), kong.ValueFormatter(helpWithSetting),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, FlagsLast: true}), kong.PostBuild(t.adapt),
 		kong.BindTo(ctx, (*context.Context)(nil)), kong.Bind(&p))
 	if err != nil {
@@ -129,6 +133,7 @@ func (t *tool) run(ctx context.Context, p Program) (exitCode int) {
 	if err != nil {
 		return fail(p, path, err)
 	}
+	p.origins.flags(command)
 	if p.given, err = givenFlags(command); err != nil {
 		return fail(p, command.Selected().FullPath(), err)
 	}

@@ -101,7 +101,7 @@ func TestHelp(t *testing.T) {
 	leaves := []string{
 		"run", "api", "dispatch", "worker", "send", "audit", "dlq list", "dlq groups", "dlq show", "dlq review", "dlq plan", "dlq apply", "dlq replay",
 		"dlq schedule", "dlq unschedule", "dlq close", "dlq export", "outbox stats", "outbox requeue",
-		"routes lint", "routes explain", "routes diff", "routes test", "routes schema", "migrate up", "migrate status", "migrate sql", "token", "version",
+		"routes lint", "routes explain", "routes diff", "routes test", "routes schema", "migrate up", "migrate status", "migrate sql", "config", "token", "version",
 	}
 	e := newEnvironment(t)
 	for _, command := range append([]string{"", "dlq", "outbox", "routes", "migrate"}, leaves...) {
@@ -119,7 +119,7 @@ func TestHelp(t *testing.T) {
 			t.Errorf("gateway %s has no --json", command)
 		}
 	}
-	if n := strings.Count(all, "\n  ") - 1; n != len(leaves)+strings.Count(all, "\n    gateway") {
+	if n := strings.Count(all, "\n  ") - 2; n != len(leaves)+strings.Count(all, "\n    gateway") {
 		t.Errorf("this test misses a command:\n%s", all)
 	}
 	settings := e.ok(t, "run", "--help")

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"reflect"
 	"strings"
 	"time"
 
@@ -16,27 +15,6 @@ import (
 // settingTag names the environment variable of a flag. It is not kong's own "env",
 // which reads the process's environment whatever it is given.
 const settingTag = "setting"
-
-// environment fills in flags that are not on the command line. An empty variable
-// is as good as none.
-func environment(lookup func(string) (string, bool)) kong.Resolver {
-	return kong.ResolverFunc(func(_ *kong.Context, _ *kong.Path, flag *kong.Flag) (any, error) {
-		name := flag.Tag.Get(settingTag)
-		if name == "" {
-			return nil, nil
-		}
-		value, ok := lookup(name)
-		if !ok || value == "" {
-			return nil, nil
-		}
-		// Decoded here only to name the variable in the error.
-		scan := kong.ScanFromTokens(kong.Token{Type: kong.FlagValueToken, Value: value})
-		if err := flag.Mapper.Decode(&kong.DecodeContext{Value: flag.Value, Scan: scan}, reflect.New(flag.Target.Type()).Elem()); err != nil {
-			return nil, fmt.Errorf("from %s: %w", name, err)
-		}
-		return value, nil
-	})
-}
 
 // helpWithSetting adds the environment variable to a flag's help.
 func helpWithSetting(v *kong.Value) string {
@@ -174,7 +152,10 @@ func start(ctx context.Context, p *Program, parts gateway.Parts, ready func(gate
 		g.fill(&cfg, p)
 	}
 	if err := cfg.Validate(); err != nil {
-		return usageError{err}
+		return usageError{p.origins.explain(err)}
+	}
+	if p.origins.exposed != "" {
+		cfg.Logger.Warn("gateway: configuration file", "note", p.origins.exposed)
 	}
 	if (cfg.HMACSecretsFile != "" || cfg.AdminTokensFile != "") && p.Hangup != nil {
 		hangup, stop := p.Hangup()
