@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"context"
 	"fmt"
 	"net/http"
 	"slices"
@@ -16,25 +15,8 @@ import (
 // serve runs a gateway in this process until the test ends, and returns its URL.
 func serve(t testing.TB, cfg Config) (url string) {
 	t.Helper()
-	ctx, stop := context.WithCancel(context.Background())
-	ready := make(chan Started, 1)
-	ended := make(chan error, 1)
-	cfg.Ready = func(s Started) { ready <- s }
-	go func() { ended <- Run(ctx, cfg) }()
-	select {
-	case s := <-ready:
-		t.Cleanup(func() {
-			stop()
-			if err := <-ended; err != nil {
-				t.Errorf("the gateway stopped with %v", err)
-			}
-		})
-		return s.URL
-	case err := <-ended:
-		stop()
-		t.Fatalf("the gateway did not start: %v", err)
-		return ""
-	}
+	url, _ = serveUntil(t, cfg)
+	return url
 }
 
 const (
