@@ -1,0 +1,146 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/waybill-go/waybill/service/internal/store"
+)
+
+// view looks at a gateway's database beside it.
+type view interface {
+	// applied returns the idempotency keys of the effects: one for each effect.
+	applied(ctx context.Context) ([]string, error)
+	// dead returns those of the open dead letters of the worker.
+	dead(ctx context.Context) ([]string, error)
+	// unsettled counts what is still to be done: pending outbox rows, deliveries that are not dead,
+	// ledger entries in no final state.
+	unsettled(ctx context.Context) (map[string]int, error)
+	// forget removes what the inbox knows of an event, and returns the id of its envelope.
+	forget(ctx context.Context, key string) (envelope string, err error)
+}
+
+// openView opens the view of an address until the test ends.
+func openView(t *testing.T, storeURL string) view {
+	t.Helper()
+	return sqlView{openStore(t, storeURL)}
+}
+
+type sqlView struct{ *store.Store }
+
+func (v sqlView) applied(ctx context.Context) ([]string, error) {
+	return texts(ctx, v.Read, `SELECT idempotency_key FROM shipment_events`)
+}
+
+func (v sqlView) dead(ctx context.Context) ([]string, error) {
+	return texts(ctx, v.Read, `SELECT l.idempotency_key FROM dead_letter_consumers d JOIN courier_ledger l ON l.envelope_id = d.event_id
+		WHERE d.status = 'pending' AND l.status = 'dead_lettered'`)
+}
+
+func (v sqlView) unsettled(ctx context.Context) (map[string]int, error) {
+	left := map[string]int{}
+	for what, count := range map[string]string{
+		"pending outbox rows":                  `SELECT count(*) FROM event_outbox WHERE status = 'pending'`,
+		"deliveries retrying or parked":        `SELECT count(*) FROM event_deliveries WHERE state <> 'dead'`,
+		"ledger entries that are not final":    `SELECT count(*) FROM courier_ledger WHERE status NOT IN ('processed', 'dead_lettered')`,
+		"dead letters without a ledger's word": `SELECT count(*) FROM dead_letter_consumers d WHERE NOT EXISTS (SELECT 1 FROM courier_ledger l WHERE l.envelope_id = d.event_id AND l.status = 'dead_lettered')`,
+	} {
+		var n int
+		if err := v.Read.QueryRowContext(ctx, count).Scan(&n); err != nil {
+			return nil, err
+		}
+		if n > 0 {
+			left[what] = n
+		}
+	}
+	return left, nil
+}
+
+func (v sqlView) forget(ctx context.Context, key string) (envelope string, err error) {
+	db := v.Read
+	if v.Embedded {
+		return "", errors.New("a SQLite file is opened for reading only")
+	}
+	if err := db.QueryRowContext(ctx, `SELECT envelope_id FROM courier_ledger WHERE idempotency_key = $1`, key).Scan(&envelope); err != nil {
+		return "", err
+	}
+	_, err = db.ExecContext(ctx, `DELETE FROM processed_events WHERE event_id = $1`, envelope)
+	return envelope, err
+}
+
+// accounted says what of the accepted events, poisonous or not, has not been done exactly once: applied,
+// or dead-lettered if poisonous; nothing else, and nothing left over. progress grows while there is some.
+func accounted(ctx context.Context, v view, accepted map[string]bool) (progress int, problem, err error) {
+	applied, err := v.applied(ctx)
+	if err != nil {
+		return 0, nil, err
+	}
+	dead, err := v.dead(ctx)
+	if err != nil {
+		return 0, nil, err
+	}
+	left, err := v.unsettled(ctx)
+	if err != nil {
+		return 0, nil, err
+	}
+	var problems []error
+	if len(left) > 0 {
+		problems = append(problems, fmt.Errorf("left over: %v", left))
+	}
+	seen := map[string]int{}
+	for poisonous, keys := range map[bool][]string{false: applied, true: dead} {
+		for _, key := range keys {
+			seen[key]++
+			if want, known := accepted[key]; !known || want != poisonous {
+				problems = append(problems, fmt.Errorf("%s: accepted %t, poisonous %t, dead %t", key, known, want, poisonous))
+			}
+		}
+	}
+	var lost, doubled []string
+	for key := range accepted {
+		switch n := seen[key]; {
+		case n == 0:
+			lost = append(lost, key)
+		case n > 1:
+			doubled = append(doubled, key)
+		}
+	}
+	for what, keys := range map[string][]string{"lost": lost, "done more than once": doubled} {
+		if len(keys) > 0 {
+			slices.Sort(keys)
+			problems = append(problems, fmt.Errorf("%d events %s, such as %v", len(keys), what, keys[:min(5, len(keys))]))
+		}
+	}
+	return len(applied) + len(dead), errors.Join(problems[:min(len(problems), 10)]...), nil
+}
+
+// accountedEventually waits for that, as long as there is progress.
+func accountedEventually(t *testing.T, v view, accepted map[string]bool) {
+	t.Helper()
+	giveUp := time.NewTimer(patient)
+	defer giveUp.Stop()
+	tick := time.NewTicker(200 * time.Millisecond) // it reads all there is
+	defer tick.Stop()
+	for done := -1; ; {
+		progress, problem, err := accounted(t.Context(), v, accepted)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if problem == nil {
+			return
+		}
+		if progress > done {
+			done = progress
+			giveUp.Reset(patient)
+		}
+		select {
+		case <-giveUp.C:
+			t.Fatal(problem)
+		case <-tick.C:
+		}
+	}
+}
