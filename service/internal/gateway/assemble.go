@@ -76,20 +76,20 @@ func (g *gateway) connect(s *store.Store) error {
 	}
 	if g.router, err = router.New(router.Config{
 		Store: r.events, Subscriber: g.broker.subscriber, LeaseTTL: cfg.LeaseTTL, Logger: cfg.Logger, CloseTimeout: cfg.ShutdownTimeout,
-		Observer: g.metrics.observer,
+		Observer: g.metrics.observer, Now: cfg.now,
 	}); err != nil {
 		return err
 	}
-	w := &worker.Worker{Shipments: g.shipments, Ledger: g.ledger, Now: time.Now}
+	w := &worker.Worker{Shipments: g.shipments, Ledger: g.ledger, Now: cfg.now}
 	if err := w.Register(g.router, cfg.policy()); err != nil {
 		return err
 	}
 	if g.dispatcher, err = eventing.NewDispatcher(s.Events, r.publisher, deadLetterRoutes{g.router}, eventing.DispatcherConfig{
-		LeaseTTL: cfg.LeaseTTL, DeadLetterRetention: time.Duration(cfg.DLQTTLDays) * day, Logger: cfg.Logger, Observer: g.metrics.observer,
+		LeaseTTL: cfg.LeaseTTL, DeadLetterRetention: time.Duration(cfg.DLQTTLDays) * day, Logger: cfg.Logger, Observer: g.metrics.observer, Now: cfg.now,
 	}); err != nil {
 		return err
 	}
-	g.pruner, err = eventing.NewPruner(s.Events, eventing.PrunerConfig{Logger: cfg.Logger})
+	g.pruner, err = eventing.NewPruner(s.Events, eventing.PrunerConfig{Logger: cfg.Logger, Now: cfg.now})
 	return err
 }
 
@@ -110,10 +110,10 @@ func (g *gateway) handler(s *store.Store) (http.Handler, error) {
 	}
 	letters := eventing.NewDeadLetters(s.Events)
 	return httpapi.New(httpapi.Config{
-		Acceptor:    intake.New(eventing.NewOutbox(s.Events, eventing.OutboxConfig{}), g.ledger),
+		Acceptor:    intake.New(eventing.NewOutbox(s.Events, eventing.OutboxConfig{Now: g.cfg.now}), g.ledger),
 		Reader:      &reads.Reads{Shipments: g.shipments, Ledger: g.ledger, DeadLetters: letters},
 		DeadLetters: letters,
-		Keyring:     keyring, Tokens: tokens, MaxSkew: g.cfg.SignatureMaxSkew, Logger: g.cfg.Logger, Checks: checks,
+		Keyring:     keyring, Tokens: tokens, MaxSkew: g.cfg.SignatureMaxSkew, Logger: g.cfg.Logger, Now: g.cfg.now, Checks: checks,
 		Metrics: g.metrics.handler,
 	})
 }

@@ -78,8 +78,9 @@ type Config struct {
 	// Ready, if not nil, is told once the gateway runs.
 	Ready func(Started)
 
-	// wrap lets tests put a faulty part in place.
+	// wrap lets tests put a faulty part in place, and now another clock.
 	wrap func(replaceable) replaceable
+	now  func() time.Time
 }
 
 // Started is what a gateway tells its operator when it runs.

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/waybill-go/waybill/internal/testkit"
 	"github.com/waybill-go/waybill/internal/testserver"
@@ -67,16 +68,7 @@ func TestCrashOnAFullDisk(t *testing.T) {
 	}
 	p := run()
 	l := startLoad(t, "http://"+address, secret, 200)
-	more := func(than, n int64) {
-		t.Helper()
-		testkit.Eventually(t, patient, func() error {
-			if got := l.count.Load(); got < than+n {
-				return fmt.Errorf("%d events accepted, want %d more than %d", got, n, than)
-			}
-			return nil
-		})
-	}
-	more(0, 200)
+	l.goesOn(t, time.Second)
 	ballast := filepath.Join(dir, "ballast")
 	for round := range 2 {
 		refused := l.unavailable.Load()
@@ -100,7 +92,7 @@ func TestCrashOnAFullDisk(t *testing.T) {
 		if round == 1 {
 			p = run()
 		}
-		more(l.count.Load(), 200)
+		l.goesOn(t, time.Second)
 	}
 	l.stop()
 	t.Logf("%d events accepted, %d answers 503", len(l.accepted), l.unavailable.Load())

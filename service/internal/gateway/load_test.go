@@ -9,11 +9,14 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/waybill-go/waybill/internal/testkit"
 )
 
 // load is couriers who send distinct events at a steady rate, whatever becomes of the gateway: what
 // is not accepted is sent again until it is. One in some is poisonous.
 type load struct {
+	rate        int // events a second
 	sender      *sender
 	unanswered  atomic.Int64 // requests
 	unavailable atomic.Int64 // answers with 503
@@ -35,7 +38,7 @@ const (
 // startLoad has them send so many events a second until stop, which waits for all to be accepted.
 func startLoad(t *testing.T, url, secret string, rate int) *load {
 	t.Helper()
-	l := &load{sender: newSender(url, secret, loadSenders), accepted: map[string]bool{}}
+	l := &load{rate: rate, sender: newSender(url, secret, loadSenders), accepted: map[string]bool{}}
 	ctx, stop := context.WithCancel(context.Background())
 	work := make(chan int64)
 	var sending sync.WaitGroup
@@ -82,6 +85,18 @@ func startLoad(t *testing.T, url, secret string, rate int) *load {
 	})
 	t.Cleanup(l.stop)
 	return l
+}
+
+// goesOn waits until as many more events have been accepted as are sent in a time.
+func (l *load) goesOn(t *testing.T, d time.Duration) {
+	t.Helper()
+	want := l.count.Load() + int64(d.Seconds()*float64(l.rate))
+	testkit.Eventually(t, patient+d, func() error {
+		if got := l.count.Load(); got < want {
+			return fmt.Errorf("%d events accepted, want %d", got, want)
+		}
+		return nil
+	})
 }
 
 func (l *load) deliver(i int64) error {

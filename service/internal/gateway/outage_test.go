@@ -32,19 +32,18 @@ type outage struct {
 
 // outages is a gateway of processes of its own, under load, with servers of its own.
 type outages struct {
-	*testing.T
 	*split
 	store, broker server
 	random        func(time.Duration) time.Duration
 	rate, kills   int
 	lasts         time.Duration // how long something is gone
-	settles       time.Duration // between two
+	settles       time.Duration // of load between two
 }
 
 func (x *outages) must(err error) {
-	x.T.Helper()
+	x.Helper()
 	if err != nil {
-		x.T.Fatal(err)
+		x.Fatal(err)
 	}
 }
 
@@ -63,8 +62,8 @@ func kills(part string) func(x *outages) {
 func gone(of func(x *outages) server) func(x *outages) {
 	return func(x *outages) {
 		x.must(of(x).Stop())
-		time.Sleep(x.lasts) // it is the outage
-		x.must(of(x).Start(x.T.Context()))
+		<-time.After(x.lasts) // it is the outage
+		x.must(of(x).Start(x.Context()))
 	}
 }
 
@@ -72,7 +71,7 @@ func gone(of func(x *outages) server) func(x *outages) {
 func crashes(of func(x *outages) server) func(x *outages) {
 	return func(x *outages) {
 		x.must(of(x).Kill())
-		x.must(of(x).Start(x.T.Context()))
+		x.must(of(x).Start(x.Context()))
 	}
 }
 
@@ -106,7 +105,7 @@ func newOutages(t *testing.T, s *split, store, broker server) *outages {
 	t.Helper()
 	random := testkit.Random(t)
 	x := &outages{
-		T: t, split: s, store: store, broker: broker, rate: 200, kills: 1, lasts: 2 * time.Second, settles: time.Second,
+		split: s, store: store, broker: broker, rate: 200, kills: 1, lasts: 2 * time.Second, settles: time.Second,
 		random: func(d time.Duration) time.Duration { return time.Duration(random.Int64N(int64(d))) },
 	}
 	if testkit.Long() {
@@ -129,14 +128,7 @@ func (x *outages) endure() {
 		if o.refuses && refused == 0 {
 			t.Errorf("%s: no event was refused", o.name)
 		}
-		after := l.count.Load()
-		testkit.Eventually(t, patient, func() error { // and it takes events again
-			if l.count.Load() < after+int64(x.rate)/2 {
-				return errNotYet
-			}
-			return nil
-		})
-		time.Sleep(x.settles) // under load
+		l.goesOn(t, x.settles)
 	}
 	l.stop()
 	t.Logf("%d events in %v, %d of them waited for a free courier", len(l.accepted), time.Since(began).Round(time.Second), l.late.Load())
@@ -171,7 +163,7 @@ func (x *outages) audits(v view, accepted map[string]bool) {
 
 // audit returns the findings and the exit code of gateway audit.
 func (x *outages) audit() (found string, code int) {
-	cmd := exec.CommandContext(x.T.Context(), x.binary, "audit", "--json", "--grace", "1ms")
+	cmd := exec.CommandContext(x.Context(), x.binary, "audit", "--json", "--grace", "1ms")
 	cmd.Env = append(os.Environ(), "STORE_URL="+x.storeURL)
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out

@@ -28,6 +28,9 @@ func Run(ctx context.Context, cfg Config) error {
 	if cfg.LookupEnv == nil {
 		cfg.LookupEnv = os.LookupEnv
 	}
+	if cfg.now == nil {
+		cfg.now = time.Now
+	}
 	if err := cfg.Validate(); err != nil {
 		return err
 	}
@@ -179,7 +182,7 @@ func (g *gateway) sweep(ctx context.Context) {
 	defer tick.Stop()
 	for {
 		for {
-			n, err := g.ledger.Sweep(ctx, time.Now(), sweepBatch)
+			n, err := g.ledger.Sweep(ctx, g.cfg.now(), sweepBatch)
 			if err != nil && ctx.Err() == nil {
 				g.cfg.Logger.Warn("gateway: sweeping the ledger failed; will try again", "error", err, "in", sweepEvery)
 			}
