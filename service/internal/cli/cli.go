@@ -72,6 +72,7 @@ type grammar struct {
 	Outbox   storedOutbox  `cmd:"" help:"Look at the outbox, or send again what a broker has lost."`
 	Routes   storedRoutes  `cmd:"" help:"Check, explain, test and compare routing files."`
 	Audit    auditCmd      `cmd:"" help:"Account for every event; name what a broker has lost."`
+	Trace    traceCmd      `cmd:"" help:"Tell an event's life, from intake to shipment."`
 	Migrate  storedMigrate `cmd:"" help:"Bring the database's schema up to date, or show it."`
 	Config   configCmd     `cmd:"" help:"Show each setting, and where its value is from."`
 	Token    tokenCmd      `cmd:"" help:"Make an operator's token, and its hash."`

@@ -99,7 +99,7 @@ func TestFailures(t *testing.T) {
 func TestHelp(t *testing.T) {
 	t.Parallel()
 	leaves := []string{
-		"run", "api", "dispatch", "worker", "send", "audit", "dlq list", "dlq groups", "dlq show", "dlq review", "dlq plan", "dlq apply", "dlq replay",
+		"run", "api", "dispatch", "worker", "send", "audit", "trace", "dlq list", "dlq groups", "dlq show", "dlq review", "dlq plan", "dlq apply", "dlq replay",
 		"dlq schedule", "dlq unschedule", "dlq close", "dlq export", "outbox stats", "outbox requeue",
 		"routes lint", "routes explain", "routes diff", "routes test", "routes schema", "migrate up", "migrate status", "migrate sql", "config", "token", "version",
 	}
