@@ -89,11 +89,10 @@ func (a *api) routes() error {
 	}
 
 	if a.Metrics != nil {
-		op := d.operation("get-metrics", http.MethodGet, "/metrics", "What Prometheus scrapes", "")
-		op.Responses = map[string]*huma.Response{"200": {Description: "Prometheus's text format.", Content: map[string]*huma.MediaType{"text/plain": {}}}}
-		reads.OpenAPI().AddOperation(&op)
+		d.openText(reads.OpenAPI(), "get-metrics", "/metrics", "What Prometheus scrapes", "text/plain", "Prometheus's text format.")
 	}
 
+	d.openText(reads.OpenAPI(), "get-docs", "/docs", "This document as a page for people", "text/html", "The page.")
 	delete(registry.Map(), "ErrorModel") // huma's own problem, which nothing here answers with
 	// Encoded once, here: huma's own endpoint encodes on first use, unlocked.
 	document, err := json.Marshal(reads.OpenAPI())
@@ -103,6 +102,11 @@ func (a *api) routes() error {
 	a.router.Get("/openapi.json", func(w http.ResponseWriter, r *http.Request) {
 		a.answer(w, r, http.StatusOK, "application/openapi+json", json.RawMessage(document))
 	})
+	page, err := a.page(document)
+	if err != nil {
+		return err
+	}
+	a.router.Get("/docs", page)
 	return nil
 }
 
@@ -141,6 +145,13 @@ func (a *api) deadLetters(d documenter, document *huma.OpenAPI) {
 }
 
 type documenter struct{ registry huma.Registry }
+
+// openText adds an operation that anybody may GET, and whose answer is no JSON.
+func (d documenter) openText(document *huma.OpenAPI, id, path, summary, contentType, answer string) {
+	op := d.operation(id, http.MethodGet, path, summary, "")
+	op.Responses = map[string]*huma.Response{"200": {Description: answer, Content: map[string]*huma.MediaType{contentType: {}}}}
+	document.AddOperation(&op)
+}
 
 func (d documenter) content(contentType string, v any) map[string]*huma.MediaType {
 	return map[string]*huma.MediaType{contentType: {Schema: d.registry.Schema(reflect.TypeOf(v), true, "")}}

@@ -138,7 +138,7 @@ func TestMetrics(t *testing.T) {
 func TestNotFoundAndMethod(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	for _, path := range []string{"/", "/v1/events", "/v1/shipments/", "/v1/events/courier/x", "/docs", "/v2/events/courier"} {
+	for _, path := range []string{"/", "/v1/events", "/v1/shipments/", "/v1/events/courier/x", "/docs/", "/v2/events/courier"} {
 		wantProblem(t, f.do(read(path)), 404, "")
 	}
 	for path, allow := range map[string]string{
