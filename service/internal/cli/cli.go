@@ -75,6 +75,7 @@ type grammar struct {
 	Trace    traceCmd      `cmd:"" help:"Tell an event's life, from intake to shipment."`
 	Migrate  storedMigrate `cmd:"" help:"Bring the database's schema up to date, or show it."`
 	Config   configCmd     `cmd:"" help:"Show each setting, and where its value is from."`
+	Schemas  schemasCmd    `cmd:"" help:"Print the JSON Schemas of events and messages."`
 	Token    tokenCmd      `cmd:"" help:"Make an operator's token, and its hash."`
 	Version  versionCmd    `cmd:"" help:"Print the version."`
 }

@@ -101,7 +101,7 @@ func TestHelp(t *testing.T) {
 	leaves := []string{
 		"run", "api", "dispatch", "worker", "send", "audit", "trace", "dlq list", "dlq groups", "dlq show", "dlq review", "dlq plan", "dlq apply", "dlq replay",
 		"dlq schedule", "dlq unschedule", "dlq close", "dlq export", "outbox stats", "outbox requeue",
-		"routes lint", "routes explain", "routes diff", "routes test", "routes schema", "migrate up", "migrate status", "migrate sql", "config", "token", "version",
+		"routes lint", "routes explain", "routes diff", "routes test", "routes schema", "migrate up", "migrate status", "migrate sql", "config", "schemas", "token", "version",
 	}
 	e := newEnvironment(t)
 	for _, command := range append([]string{"", "dlq", "outbox", "routes", "migrate"}, leaves...) {

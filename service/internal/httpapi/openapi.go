@@ -66,12 +66,14 @@ func (a *api) routes() error {
 		"What became of an event", "adminToken", 401, 403, 404, 503), a.events)
 
 	a.deadLetters(d, reads.OpenAPI())
+	a.schemas(d, reads.OpenAPI())
 
 	// Without this, GET would fall through to the event that is called "courier".
 	a.router.Handle("/v1/events/courier", a.allowOnly(http.MethodPost))
 	a.router.Post("/v1/events/courier", a.intake)
 	intake := d.operation("accept-event", http.MethodPost, "/v1/events/courier",
 		"Accept a courier's event, durably", "signature", 400, 401, 405, 408, 409, 413, 415, 503)
+	intake.Description = "The JSON Schema of the body is at /schemas/courier-event/1."
 	intake.Parameters = signatureParameters()
 	intake.RequestBody = &huma.RequestBody{Required: true, Content: d.content(contentTypeJSON, eventBody{})}
 	intake.Responses["202"] = &huma.Response{Description: "Stored: the event will be handled.", Content: d.content(contentTypeJSON, accepted{})}
