@@ -126,7 +126,7 @@ func TestHelp(t *testing.T) {
 	for _, name := range []string{
 		"HTTP_ADDR", "STORE_URL", "BROKER_URL", "HMAC_SECRET", "HMAC_SECRETS_FILE", "SIGNATURE_MAX_SKEW", "ADMIN_TOKEN", "ADMIN_TOKENS_FILE", "RETRY_MAX_ATTEMPTS", "RETRY_BACKOFF_BASE_MS",
 		"RETRY_BACKOFF_MULTIPLIER", "RETRY_JITTER_PERCENT", "PROCESSED_TTL_DAYS", "DLQ_TTL_DAYS", "WORKER_CONCURRENCY", "LEASE_TTL",
-		"SHUTDOWN_TIMEOUT", "LOG_LEVEL", "LOG_FORMAT",
+		"SHUTDOWN_TIMEOUT", "LOG_LEVEL", "LOG_FORMAT", "BACKPRESSURE_MAX_PENDING", "BACKPRESSURE_MAX_LAG",
 	} {
 		if !strings.Contains(settings, "($"+name+")") {
 			t.Errorf("gateway run --help does not name %s", name)
@@ -134,7 +134,7 @@ func TestHelp(t *testing.T) {
 	}
 	for part, foreign := range map[string][]string{
 		"api":      {"BROKER_URL", "LEASE_TTL", "RETRY_MAX_ATTEMPTS", "PROCESSED_TTL_DAYS"},
-		"dispatch": {"HMAC_SECRET", "ADMIN_TOKEN", "ADMIN_TOKENS_FILE", "RETRY_MAX_ATTEMPTS", "WORKER_CONCURRENCY"},
+		"dispatch": {"BACKPRESSURE_MAX_PENDING", "HMAC_SECRET", "ADMIN_TOKEN", "ADMIN_TOKENS_FILE", "RETRY_MAX_ATTEMPTS", "WORKER_CONCURRENCY"},
 		"worker":   {"HMAC_SECRET", "ADMIN_TOKEN", "SIGNATURE_MAX_SKEW"},
 	} {
 		text := e.ok(t, part, "--help")

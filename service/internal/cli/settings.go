@@ -82,6 +82,9 @@ type intakeSettings struct {
 	AdminToken       string        `placeholder:"TOKEN" setting:"ADMIN_TOKEN" help:"Bearer token of operators, who may do everything. Default as above."`
 	AdminTokensFile  string        `placeholder:"FILE" setting:"ADMIN_TOKENS_FILE" help:"A YAML file with named tokens and what each may do. It is read again on SIGHUP."`
 	SignatureMaxSkew time.Duration `default:"300s" setting:"SIGNATURE_MAX_SKEW" help:"How far a signature's time may lie from now."`
+
+	BackpressureMaxPending int           `default:"1000000" setting:"BACKPRESSURE_MAX_PENDING" help:"Answer 503 while more events than this wait in the outbox; 0: no limit."`
+	BackpressureMaxLag     time.Duration `default:"0s" setting:"BACKPRESSURE_MAX_LAG" help:"Answer 503 while one has been due in the outbox for longer; 0: no limit."`
 }
 
 func (s intakeSettings) fill(cfg *gateway.Config, p *Program) {
@@ -89,6 +92,7 @@ func (s intakeSettings) fill(cfg *gateway.Config, p *Program) {
 	cfg.HTTPAddr, cfg.SignatureMaxSkew = s.HTTPAddr, s.SignatureMaxSkew
 	cfg.HMACSecret, cfg.HMACSecretsFile, cfg.AdminToken = s.HMACSecret, s.HMACSecretsFile, s.AdminToken
 	cfg.AdminTokensFile = s.AdminTokensFile
+	cfg.BackpressureMaxPending, cfg.BackpressureMaxLag = s.BackpressureMaxPending, s.BackpressureMaxLag
 }
 
 // healthSettings are those of a process without the API.

@@ -35,6 +35,7 @@ type gateway struct {
 	router     *router.Router
 	dispatcher *eventing.Dispatcher
 	pruner     *eventing.Pruner
+	pressure   *pressure    // of the API
 	files      []secretFile // of secrets, which may change
 }
 
@@ -109,12 +110,16 @@ func (g *gateway) handler(s *store.Store) (http.Handler, error) {
 		return nil, err
 	}
 	letters := eventing.NewDeadLetters(s.Events)
+	g.pressure = newPressure(g.cfg, s)
+	if err := g.metrics.register(g.pressure.refused, g.pressure.overloaded, g.pressure.pendingIs); err != nil {
+		return nil, err
+	}
 	return httpapi.New(httpapi.Config{
 		Acceptor:    intake.New(eventing.NewOutbox(s.Events, eventing.OutboxConfig{Now: g.cfg.now}), g.ledger),
 		Reader:      &reads.Reads{Shipments: g.shipments, Ledger: g.ledger, DeadLetters: letters},
 		DeadLetters: letters,
 		Keyring:     keyring, Tokens: tokens, MaxSkew: g.cfg.SignatureMaxSkew, Logger: g.cfg.Logger, Now: g.cfg.now, Checks: checks,
-		Metrics: g.metrics.handler,
+		Metrics: g.metrics.handler, Overloaded: g.pressure.Overloaded,
 	})
 }
 

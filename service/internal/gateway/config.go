@@ -58,6 +58,9 @@ type Config struct {
 	AdminToken       string
 	AdminTokensFile  string // beside AdminToken, or instead
 	SignatureMaxSkew time.Duration
+	// The API refuses events while more than that wait in the outbox, or one for longer. 0: no limit.
+	BackpressureMaxPending int
+	BackpressureMaxLag     time.Duration
 
 	RetryMaxAttempts       int
 	RetryBackoffBaseMS     int
@@ -164,6 +167,8 @@ func (c *Config) Validate() error {
 		check(c.HTTPAddr != "", "HTTP_ADDR is empty: it must say where to listen")
 		check(parts == All || c.complete(), "%w", ErrNoSecret)
 		check(c.HMACSecret == "" || c.HMACSecretsFile == "", "HMAC_SECRET and HMAC_SECRETS_FILE are both set: give one of them")
+		check(c.BackpressureMaxPending >= 0, "BACKPRESSURE_MAX_PENDING is %d: it must be positive, or 0 for no limit", c.BackpressureMaxPending)
+		check(c.BackpressureMaxLag >= 0, "BACKPRESSURE_MAX_LAG is %v: it must be positive, or 0 for no limit", c.BackpressureMaxLag)
 		check(c.SignatureMaxSkew > 0, "SIGNATURE_MAX_SKEW is %v: it must be positive", c.SignatureMaxSkew)
 	}
 	if parts.has(Dispatch | Work) {

@@ -18,6 +18,16 @@ import (
 type metrics struct {
 	observer *eventing.Observer
 	handler  http.Handler
+	registry *prometheus.Registry
+}
+
+func (m *metrics) register(all ...prometheus.Collector) error {
+	for _, c := range all {
+		if err := m.registry.Register(c); err != nil {
+			return fmt.Errorf("metrics: %w", err)
+		}
+	}
+	return nil
 }
 
 // maxScrapes bounds how many scrapes are answered at once: anybody may ask.
@@ -38,7 +48,7 @@ func newMetrics(s eventing.BacklogStore, logger *slog.Logger) (*metrics, error) 
 		return nil, fmt.Errorf("metrics: %w", err)
 	}
 	return &metrics{
-		observer: m.Observer(),
+		observer: m.Observer(), registry: r,
 		handler: promhttp.HandlerFor(r, promhttp.HandlerOpts{
 			ErrorLog: slog.NewLogLogger(logger.Handler(), slog.LevelWarn), ErrorHandling: promhttp.ContinueOnError, MaxRequestsInFlight: maxScrapes,
 		}),

@@ -97,6 +97,9 @@ func (g *gateway) serve(ctx context.Context, listener net.Listener) error {
 			}
 		})
 	}
+	if g.pressure != nil {
+		running.Go(func() { g.pressure.watch(workCtx) })
+	}
 	if g.cfg.Parts.has(Work) {
 		working.Go(func() {
 			if err := g.router.Run(workCtx); err != nil {

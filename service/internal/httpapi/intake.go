@@ -9,7 +9,9 @@ import (
 	"mime"
 	"net/http"
 	"os"
+	"strconv"
 	"strings"
+	"time"
 
 	"github.com/waybill-go/waybill/service/internal/courier"
 )
@@ -29,6 +31,10 @@ type accepted struct {
 
 // intake is POST /v1/events/courier.
 func (a *api) intake(w http.ResponseWriter, r *http.Request) {
+	if retryAfter, reason, yes := a.Overloaded(); yes {
+		a.refuse(w, r, overloaded(retryAfter, reason))
+		return
+	}
 	ev, hash, refusal := a.receive(r)
 	if refusal != nil {
 		a.refuse(w, r, refusal)
@@ -47,6 +53,13 @@ func (a *api) intake(w http.ResponseWriter, r *http.Request) {
 	default:
 		a.answer(w, r, http.StatusAccepted, contentTypeJSON, accepted{TraceID: known})
 	}
+}
+
+// overloaded refuses before anything of the body is read.
+func overloaded(retryAfter time.Duration, reason string) *problem {
+	p := problemOverloaded.with("the event was not stored: " + reason + "; send it again later")
+	p.headers = http.Header{"Retry-After": {strconv.Itoa(max(1, int(retryAfter.Seconds())))}}
+	return p
 }
 
 // receive reads the request and holds it to the rules, cheapest and most

@@ -340,3 +340,29 @@ type instant struct{}
 func (instant) Accept(_ context.Context, ev courier.Event, _ string) (string, error) {
 	return ev.TraceID, nil
 }
+
+// While too much waits, nothing of a request is read, and the courier is told when to come back; reads go on.
+func TestOverloaded(t *testing.T) {
+	t.Parallel()
+	yes := true
+	f := newFixture(t, func(c *Config) {
+		c.Overloaded = func() (time.Duration, string, bool) { return 7 * time.Second, "too much waits", yes }
+	})
+	for _, body := range []string{event, "{", event} {
+		w := f.do(signed(body))
+		p := wantProblem(t, w, 503, "too much waits")
+		if p.Type != "urn:waybill:problem:overloaded" || w.Header().Get("Retry-After") != "7" {
+			t.Errorf("got %s, Retry-After %q", p.Type, w.Header().Get("Retry-After"))
+		}
+	}
+	if len(f.acceptor.events) > 0 {
+		t.Error("an event was taken in")
+	}
+	if w := f.do(read("/v1/shipments/shp_456")); w.Code != http.StatusOK {
+		t.Errorf("reads: %d", w.Code)
+	}
+	yes = false
+	if w := f.do(signed(event)); w.Code != http.StatusAccepted {
+		t.Errorf("afterwards: %d %s", w.Code, w.Body)
+	}
+}

@@ -51,6 +51,7 @@ var (
 	problemInvalid     = problemKind{http.StatusBadRequest, "invalid-event", "The event is not valid", nil}
 	problemConflict    = problemKind{http.StatusConflict, "idempotency-conflict", "The idempotency key is taken", nil}
 	problemUnavailable = problemKind{http.StatusServiceUnavailable, "unavailable", "Temporarily unavailable", http.Header{"Retry-After": {"1"}}}
+	problemOverloaded  = problemKind{http.StatusServiceUnavailable, "overloaded", "Too much waits to be sent", nil}
 	problemToken       = problemKind{http.StatusUnauthorized, "invalid-token", "The bearer token is missing or wrong", http.Header{"Www-Authenticate": {`Bearer realm="waybill"`}}}
 	problemScope       = problemKind{http.StatusForbidden, "insufficient-scope", "The token may not do this", http.Header{"Www-Authenticate": {`Bearer realm="waybill", error="insufficient_scope"`}}}
 	problemRequest     = problemKind{http.StatusBadRequest, "invalid-request", "The request is not valid", nil}

@@ -72,6 +72,9 @@ type Config struct {
 	// AcceptTimeout bounds the storing of an event; then the answer is 503.
 	// Default: 10 s.
 	AcceptTimeout time.Duration
+	// Overloaded, asked before an event is read, says that none is taken in now: why, and when the courier is to send
+	// again. It must not take long. Default: all are.
+	Overloaded func() (retryAfter time.Duration, reason string, yes bool)
 	// Version is the program's, for the OpenAPI document. Default: "dev".
 	Version string
 	// Logger gets a record per request: 5xx as errors, 4xx as info, the rest as
@@ -105,6 +108,9 @@ func New(cfg Config) (http.Handler, error) {
 	}
 	if cfg.MaxBodyBytes < 0 || cfg.MaxSkew < 0 || cfg.AcceptTimeout < 0 {
 		return nil, errors.New("httpapi: MaxBodyBytes, MaxSkew and AcceptTimeout must not be negative")
+	}
+	if cfg.Overloaded == nil {
+		cfg.Overloaded = func() (time.Duration, string, bool) { return 0, "", false }
 	}
 	if cfg.Version == "" {
 		cfg.Version = "dev"

@@ -1,0 +1,50 @@
+package store
+
+import (
+	"database/sql"
+	"strings"
+	"testing"
+)
+
+// PendingPlans returns what the database does for [Store.Pending], where it does it with a table or an index.
+func PendingPlans(t *testing.T, s *Store) (plans []string) {
+	t.Helper()
+	tx, err := s.Read.BeginTx(t.Context(), &sql.TxOptions{ReadOnly: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback()
+	query := `EXPLAIN QUERY PLAN ` + pendingSQLite
+	if !s.Embedded {
+		query = `EXPLAIN ` + strings.ReplaceAll(pendingPostgres, "$1", "1000001")
+		if _, err := tx.ExecContext(t.Context(), `SET LOCAL enable_seqscan = off`); err != nil {
+			t.Fatal(err)
+		}
+	}
+	query = strings.ReplaceAll(query, "$1", "1000001")
+	rows, err := tx.QueryContext(t.Context(), query)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rows.Close()
+	columns, err := rows.Columns()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for rows.Next() {
+		fields := make([]any, len(columns))
+		for i := range fields {
+			fields[i] = new(any)
+		}
+		var line string
+		fields[len(fields)-1] = &line
+		if err := rows.Scan(fields...); err != nil {
+			t.Fatal(err)
+		}
+		plans = append(plans, line)
+	}
+	if rows.Err() != nil || len(plans) == 0 {
+		t.Fatal(plans, rows.Err())
+	}
+	return plans
+}
