@@ -107,6 +107,8 @@ type BatchSuccess struct {
 	Now    time.Time
 	// InboxUntil is when the inbox rows expire.
 	InboxUntil time.Time
+	// ClaimUntil as in [Success].
+	ClaimUntil time.Time
 	// Effect runs first in the transaction: the handler. Finish runs last; it may be nil. An error
 	// rolls back and is returned as it is.
 	Effect, Finish func(ctx context.Context, tx any) error
@@ -127,7 +129,7 @@ func (b *batcher) succeed(ctx context.Context, batch []*arrival) (err error) {
 	c, began, now := b.c, time.Now(), b.c.cfg.Now()
 	ctx, end := b.trace(ctx, batch)
 	defer func() { end(err) }()
-	s := BatchSuccess{Consumer: c.cfg.Name, Now: now, InboxUntil: now.Add(c.cfg.Policy.InboxRetention)}
+	s := BatchSuccess{Consumer: c.cfg.Name, Now: now, InboxUntil: now.Add(c.cfg.Policy.InboxRetention), ClaimUntil: now.Add(c.cfg.Policy.Timeout + claimGrace)}
 	events := make([]Envelope, len(batch))
 	conclusions := make([]Conclusion, len(batch))
 	leased := map[int]bool{}

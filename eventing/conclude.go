@@ -89,6 +89,7 @@ func (c *Consumer) succeed(ctx context.Context, r Run, e Envelope, began time.Ti
 	s := Success{
 		Run: r, Now: now, InboxUntil: now.Add(c.cfg.Policy.InboxRetention),
 		DeadLetterUntil: now.Add(c.cfg.Policy.DeadLetterRetention),
+		ClaimUntil:      now.Add(c.cfg.Policy.Timeout + claimGrace),
 		Finish:          c.finisher(conclusion),
 	}
 	if c.cfg.Transactional {

@@ -103,6 +103,9 @@ type Success struct {
 	InboxUntil time.Time
 	// DeadLetterUntil is the expiry of a dead letter that closes by this.
 	DeadLetterUntil time.Time
+	// ClaimUntil is how long a store without transactions keeps others from running Effect, if this
+	// process dies meanwhile; zero: as it sees fit.
+	ClaimUntil time.Time
 	// Effect runs first in the transaction: the handler, if it is transactional.
 	// Finish runs last. Either may be nil; an error rolls back and is returned
 	// as it is.

@@ -140,7 +140,7 @@ func (c *Consumer) tryActions(ctx context.Context, f Failure, conclusion Conclus
 	}
 	return c.store.Succeed(ctx, Success{
 		Run: f.Run, Now: f.Now, InboxUntil: f.Now.Add(c.cfg.Policy.InboxRetention), DeadLetterUntil: f.DeadLetterUntil,
-		Effect: act, Finish: f.Finish,
+		ClaimUntil: f.Now.Add(time.Duration(len(c.cfg.Policy.OnExhausted))*c.cfg.Policy.Timeout + claimGrace), Effect: act, Finish: f.Finish,
 	})
 }
 

@@ -29,6 +29,9 @@ const (
 	FaultScheduling      FaultPoint = "schedule: before commit"
 	FaultForcing         FaultPoint = "force: before commit"
 	FaultDiscarding      FaultPoint = "discard: before commit"
+	// FaultCompleting is for stores without transactions: the write that decides is done, and one
+	// that follows from it is not. It is passed before each of them, by whoever does it.
+	FaultCompleting FaultPoint = "complete: decided, not carried out"
 )
 
 // WithFaults returns a context in which f is asked at every fault point. An

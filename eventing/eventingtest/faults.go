@@ -64,6 +64,13 @@ func (f *Faults) Dead() bool {
 	return f.dead
 }
 
+// DiedAt returns the fault point that was armed, which is where the process died if it has.
+func (f *Faults) DiedAt() eventing.FaultPoint {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.armed.Point
+}
+
 // Fired reports whether the armed crash has happened.
 func (f *Faults) Fired() bool {
 	f.mu.Lock()

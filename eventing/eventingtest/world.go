@@ -102,12 +102,17 @@ func (w *world[Tx]) restart() {
 	}
 }
 
-// try does something once; if the process dies of it, again after the restart.
+// try does something once; if the process dies of it, again after the restart, unless it was
+// decided by then.
 func (w *world[Tx]) try(do func() error) {
 	w.Helper()
 	err := do()
 	if w.faults.Dead() {
+		decided := w.faults.DiedAt() == eventing.FaultCompleting
 		w.restart()
+		if decided {
+			return
+		}
 		err = do()
 	}
 	w.must(err)

@@ -15,6 +15,7 @@
 // The tests of one binary share one server process, started by the first that
 // asks, and each gets a database of its own. Tests that crash their server take
 // [PrivatePostgres] or [PrivateRedis]; programs take [StartPostgres] or [StartRedis].
+// In place of MongoDB there is FerretDB: [MongoURL].
 //
 // No server outlives the process that started it. [Main] stops them; and
 // where that cannot happen (SIGKILL, a panic, a timeout, a package without

@@ -10,7 +10,7 @@ import (
 )
 
 // Elsewhere than on Unix, tests compile and run with -short.
-var errNotUnix = errors.New("test servers need a Unix system: run with -short, or set " + postgresURLEnv + " or " + redisURLEnv)
+var errNotUnix = errors.New("test servers need a Unix system: run with -short, or set " + postgresURLEnv + ", " + redisURLEnv + " or " + mongoURLEnv)
 
 type account struct{ uid, gid uint32 }
 

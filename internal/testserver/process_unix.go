@@ -15,9 +15,10 @@ import (
 // account is whom a server runs as when we are root, which servers refuse to be.
 type account struct{ uid, gid uint32 }
 
-// lookupAccount returns nil, which means oneself, unless we are root.
+// lookupAccount returns nil, which means oneself, unless we are root and the server
+// refuses to be.
 func lookupAccount(names []string) (*account, error) {
-	if os.Geteuid() != 0 {
+	if os.Geteuid() != 0 || len(names) == 0 {
 		return nil, nil
 	}
 	for _, name := range names {

@@ -51,7 +51,7 @@ type server struct {
 
 // newServer makes the server's folder under parent ("": the system's folder for
 // temporary files) and sets the watchdog on it. As root, the folder is given to
-// the first of accounts that exists.
+// the first of accounts that exists; none: it runs as root.
 func newServer(name, parent string, accounts []string, shutdown, crash syscall.Signal) (*server, error) {
 	owner, err := lookupAccount(accounts)
 	if err != nil {

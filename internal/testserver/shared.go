@@ -62,7 +62,7 @@ func Main(m *testing.M) { Exit(m.Run()) }
 //
 //	goleak.VerifyTestMain(m, goleak.Cleanup(testserver.Exit))
 func Exit(code int) {
-	if err := errors.Join(dropKept(), sharedPostgres.close(), sharedRedis.close()); err != nil {
+	if err := errors.Join(dropKept(), sharedPostgres.close(), sharedRedis.close(), sharedFerret.close()); err != nil {
 		fmt.Fprintln(os.Stderr, "testserver:", err)
 		code = max(code, 1)
 	}
