@@ -60,6 +60,11 @@ type Backend[Tx any] struct {
 	// fails tb if there is no server to be had. Called from parallel tests.
 	Open         func(tb testing.TB) Database[Tx]
 	Capabilities Capabilities
+	// CrashesPerPoint is how often the process dies at a fault point in a story that passes it more
+	// often; 0: as often as it is passed. It is for stores whose steps take long: then each
+	// story takes some 12 runs instead of 45. Each point is tried in each story, and their
+	// choice is always the same. Run all of them now and then.
+	CrashesPerPoint int
 }
 
 // tests are the tests of one subject, by the promise that they check.

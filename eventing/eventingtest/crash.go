@@ -15,7 +15,8 @@ type crashScenario[Tx any] struct {
 	run  func(w *world[Tx])
 }
 
-// testCrashes runs each story with a crash at each fault point that it passes.
+// testCrashes runs each story with a crash at each fault point that it passes, as often as it
+// passes it or the backend wants.
 func testCrashes[Tx any](t *testing.T, b Backend[Tx]) {
 	for _, s := range []crashScenario[Tx]{
 		{"exactly once", []eventing.FaultPoint{
@@ -74,7 +75,7 @@ func testCrashes[Tx any](t *testing.T, b Backend[Tx]) {
 	} {
 		t.Run(s.name, func(t *testing.T) {
 			t.Parallel()
-			CrashEverywhere(t, s.must, func(t *testing.T, f *Faults) { s.run(newWorld(t, b, f)) })
+			crashEverywhere(t, s.must, b.CrashesPerPoint, func(t *testing.T, f *Faults) { s.run(newWorld(t, b, f)) })
 		})
 	}
 }

@@ -116,6 +116,12 @@ func (f *Faults) pass(p eventing.FaultPoint) error {
 // [eventing.Fault] would not be tested there.
 func CrashEverywhere(t *testing.T, must []eventing.FaultPoint, scenario func(t *testing.T, f *Faults)) {
 	t.Helper()
+	crashEverywhere(t, must, 0, scenario)
+}
+
+// crashEverywhere crashes perPoint times at most at each fault point; 0: each time that it is passed.
+func crashEverywhere(t *testing.T, must []eventing.FaultPoint, perPoint int, scenario func(t *testing.T, f *Faults)) {
+	t.Helper()
 	recorded, skipped := NewFaults(), false
 	if ok := t.Run("no crash", func(t *testing.T) {
 		defer func() { skipped = t.Skipped() }()
@@ -129,7 +135,7 @@ func CrashEverywhere(t *testing.T, must []eventing.FaultPoint, scenario func(t *
 			t.Errorf("fault point %q was not passed: eventing.Fault has to be asked there", p)
 		}
 	}
-	for _, hit := range hits {
+	for _, hit := range spread(hits, perPoint) {
 		if testing.Short() && hit.Nth > 2 {
 			continue
 		}
@@ -143,4 +149,31 @@ func CrashEverywhere(t *testing.T, must []eventing.FaultPoint, scenario func(t *
 			}
 		})
 	}
+}
+
+// spread returns n hits of each fault point, or all if there are no more or n is 0: evenly spread, and
+// of each point others, so that the process dies early at the one and late at the other. It
+// is always the same choice.
+func spread(hits []Hit, n int) []Hit {
+	if n <= 0 {
+		return hits
+	}
+	times := map[eventing.FaultPoint]int{}
+	for _, h := range hits {
+		times[h.Point]++
+	}
+	rank := map[eventing.FaultPoint]int{} // by their first passing
+	var chosen []Hit
+	for _, h := range hits {
+		if _, known := rank[h.Point]; !known {
+			rank[h.Point] = len(rank)
+		}
+		all := times[h.Point]
+		// The hits from 0 are cut into n parts of the same length, of each of which one is chosen.
+		from := (h.Nth - 1 + rank[h.Point]) % all
+		if all <= n || from*n/all != (from+1)*n/all {
+			chosen = append(chosen, h)
+		}
+	}
+	return chosen
 }

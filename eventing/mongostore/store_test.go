@@ -16,6 +16,7 @@ import (
 
 	"github.com/waybill-go/waybill/eventing/eventingtest"
 	"github.com/waybill-go/waybill/eventing/mongostore"
+	"github.com/waybill-go/waybill/internal/testkit"
 	"github.com/waybill-go/waybill/internal/testserver"
 )
 
@@ -34,7 +35,11 @@ func (t tests) Run() int {
 
 func TestStore(t *testing.T) {
 	t.Parallel()
-	eventingtest.TestStore(t, backend)
+	b := backend
+	if !testkit.Long() {
+		b.CrashesPerPoint = 1
+	}
+	eventingtest.TestStore(t, b)
 }
 
 func BenchmarkStore(b *testing.B) { eventingtest.BenchmarkStore(b, backend) }

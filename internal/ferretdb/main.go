@@ -17,10 +17,14 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"runtime/debug"
 	"syscall"
 
 	"github.com/FerretDB/FerretDB/ferretdb"
 )
+
+// gcPercent trades memory, of which a server for tests needs little, for time.
+const gcPercent = 400
 
 func main() {
 	if err := run(os.Args[1:], os.Stdin, os.Stdout); err != nil {
@@ -35,6 +39,7 @@ func run(args []string, stdin *os.File, stdout io.Writer) error {
 	if len(args) != 1 {
 		return fmt.Errorf("usage: ferretdb FOLDER")
 	}
+	debug.SetGCPercent(gcPercent)
 	folder, err := filepath.Abs(args[0])
 	if err != nil {
 		return err
