@@ -5,10 +5,12 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
@@ -63,6 +65,66 @@ func TestFerretUpdatesAreAtomic(t *testing.T) {
 		writers.Wait()
 		if won.Load() != 1 {
 			t.Fatalf("round %d: %d of 8 conditional updates won, want 1", round, won.Load())
+		}
+	}
+}
+
+// What SQLite leaves out of a query is what the filter does not select.
+func TestFerretFilters(t *testing.T) {
+	t.Parallel()
+	things := mongoCollection(t, MongoURL(t))
+	day := time.Date(2026, 1, 2, 0, 0, 0, 0, time.UTC)
+	docs := []bson.M{
+		{"_id": "int", "v": 2, "o": bson.M{"v": 2}},
+		{"_id": "double", "v": 2.5, "o": bson.M{"v": 2.5}},
+		{"_id": "text", "v": "2", "o": bson.M{"v": "2"}},
+		{"_id": "time", "v": day, "o": bson.M{"v": day}},
+		{"_id": "null", "v": nil, "o": bson.M{"v": nil}},
+		{"_id": "none"},
+		{"_id": "list", "v": bson.A{1, 3, "2"}, "o": bson.A{bson.M{"v": 1}, bson.M{"v": 3}, bson.M{"v": "2"}}},
+	}
+	if _, err := things.InsertMany(t.Context(), docs); err != nil {
+		t.Fatal(err)
+	}
+	is := func(operator string, value any) bson.M { return bson.M{operator: value} }
+	for _, c := range []struct {
+		value any
+		want  string
+	}{
+		{2, "int"},
+		{1, "list"},
+		{is("$gt", 2), "double list"},
+		{is("$gte", 2), "double int list"},
+		{bson.M{"$gt": 2, "$lt": 10}, "double list"},
+		{is("$lte", int64(2)), "int list"},
+		{is("$in", bson.A{2, 3}), "int list"},
+		{"2", "list text"},
+		{is("$in", bson.A{"2", "x"}), "list text"},
+		{is("$in", bson.A{"2", 2}), "int list text"},
+		{is("$gte", day), "time"},
+		{is("$lt", day), ""},
+		{nil, "none null"},
+		{is("$exists", true), "double int list null text time"},
+	} {
+		for _, field := range []string{"v", "o.v"} {
+			cursor, err := things.Find(t.Context(), bson.M{field: c.value})
+			if err != nil {
+				t.Fatal(err)
+			}
+			var found []struct {
+				ID string `bson:"_id"`
+			}
+			if err := cursor.All(t.Context(), &found); err != nil {
+				t.Fatal(err)
+			}
+			var ids []string
+			for _, f := range found {
+				ids = append(ids, f.ID)
+			}
+			slices.Sort(ids)
+			if got := strings.Join(ids, " "); got != c.want {
+				t.Errorf("%s: %v selects %q, want %q", field, c.value, got, c.want)
+			}
 		}
 	}
 }
