@@ -4,7 +4,6 @@ import (
 	"context"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
-	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"github.com/waybill-go/waybill/eventing"
@@ -32,15 +31,10 @@ func (s *Store) Settle(ctx context.Context, r eventing.SettleRequest) (int, erro
 	if err := eventing.Fault(ctx, eventing.FaultSettling); err != nil {
 		return 0, err
 	}
-	writes := make([]mongo.WriteModel, len(rows))
-	for i := range rows {
-		writes[i] = settlement(rows[i], r, diedAtConsumer(dead[rows[i].EventID], rows[i].Consumer))
-	}
-	done, err := s.outbox.BulkWrite(ctx, writes, options.BulkWrite().SetOrdered(false))
+	settled, err := s.settle(ctx, rows, dead, r)
 	if err != nil {
-		return 0, typed(err)
+		return 0, err
 	}
-	settled := int(done.MatchedCount + done.DeletedCount)
 	if r.ByCompletion {
 		return settled, s.takeBack(ctx, rows)
 	}
@@ -58,23 +52,50 @@ func (s *Store) held(ctx context.Context, r eventing.SettleRequest) (rows []even
 	return rows, err
 }
 
-// toSettle selects a row that is still to be settled.
-func toSettle(id string) bson.D {
-	return bson.D{eq("_id", id), eq("status", pending), eq("partition", bson.D{eq("$gte", 0)})}
+// toSettle selects rows that are still to be settled.
+func toSettle(ids ...string) bson.D {
+	return bson.D{in("_id", ids), eq("status", pending), eq("partition", bson.D{eq("$gte", 0)})}
 }
 
-func settlement(row eventing.OutboxRow, r eventing.SettleRequest, died bool) mongo.WriteModel {
-	if r.Delete && !died {
-		return mongo.NewDeleteOneModel().SetFilter(toSettle(row.ID))
+// settle writes that rows are sent, and that those are failed of which the event has died at a consumer.
+func (s *Store) settle(ctx context.Context, rows []eventing.OutboxRow, dead map[string]*deadDoc, r eventing.SettleRequest) (int, error) {
+	var published, died []string
+	for _, row := range rows {
+		if diedAtConsumer(dead[row.EventID], row.Consumer) {
+			died = append(died, row.ID)
+		} else {
+			published = append(published, row.ID)
+		}
 	}
-	fields := bson.D{eq("status", sent), eq("sentAt", r.Now)}
-	if died {
-		fields[0] = eq("status", failed)
+	n, err := s.settleAs(ctx, died, failed, r)
+	if err != nil {
+		return n, err
 	}
+	if r.Delete && len(published) > 0 {
+		gone, err := s.outbox.DeleteMany(ctx, toSettle(published...))
+		if err != nil {
+			return n, typed(err)
+		}
+		return n + int(gone.DeletedCount), nil
+	}
+	m, err := s.settleAs(ctx, published, sent, r)
+	return n + m, err
+}
+
+// settleAs gives rows their last status.
+func (s *Store) settleAs(ctx context.Context, ids []string, last status, r eventing.SettleRequest) (int, error) {
+	if len(ids) == 0 {
+		return 0, nil
+	}
+	fields := bson.D{eq("status", last), eq("sentAt", r.Now)}
 	if r.RoutingVersion != "" {
 		fields = append(fields, eq("routingVersion", r.RoutingVersion))
 	}
-	return mongo.NewUpdateOneModel().SetFilter(toSettle(row.ID)).SetUpdate(set(fields))
+	done, err := s.outbox.UpdateMany(ctx, toSettle(ids...), set(fields))
+	if err != nil {
+		return 0, typed(err)
+	}
+	return int(done.MatchedCount), nil
 }
 
 // deadOf returns the dead letters of the rows' events.
@@ -150,11 +171,11 @@ func (s *Store) Expedite(ctx context.Context, r eventing.SettleRequest) error {
 	if err := eventing.Fault(ctx, eventing.FaultExpediting); err != nil {
 		return err
 	}
-	writes := make([]mongo.WriteModel, len(rows))
+	ids := make([]string, len(rows))
 	for i := range rows {
-		writes[i] = mongo.NewUpdateOneModel().SetFilter(toSettle(rows[i].ID)).SetUpdate(set(bson.D{eq("lane", string(eventing.Expedited))}))
+		ids[i] = rows[i].ID
 	}
-	_, err = s.outbox.BulkWrite(ctx, writes, options.BulkWrite().SetOrdered(false))
+	_, err = s.outbox.UpdateMany(ctx, toSettle(ids...), set(bson.D{eq("lane", string(eventing.Expedited))}))
 	return typed(err)
 }
 
