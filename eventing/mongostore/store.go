@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"sync"
@@ -103,13 +104,29 @@ var schema = []indexes{
 
 // Migrate makes the indexes that the store needs, and the collections with them. What is there stays. It may
 // be called by several processes at once, and again. No index removes documents: [eventing.Pruner] does.
+//
+// If the server is FerretDB 1, it logs a warning: there, updates are not atomic.
 func Migrate(ctx context.Context, db *mongo.Database) error {
 	for _, c := range schema {
 		if err := c.make(ctx, db.Collection(c.collection).Indexes()); err != nil {
 			return fmt.Errorf("migrate: indexes of %s: %w", c.collection, typed(err))
 		}
 	}
+	warn(ctx, db)
 	return nil
+}
+
+// warn warns of a server that does not keep MongoDB's promise on which all here rests. FerretDB 1 finds a document,
+// changes it and writes it back, without a lock in between.
+func warn(ctx context.Context, db *mongo.Database) {
+	var server struct {
+		FerretDB string `bson:"ferretdbVersion"` // of version 1
+	}
+	err := db.RunCommand(ctx, bson.D{eq("buildInfo", 1)}).Decode(&server)
+	if err == nil && server.FerretDB != "" {
+		slog.WarnContext(ctx, "mongostore: updates are not atomic on this FerretDB: of writers at the same time several can win, and effects can happen twice; "+
+			"use MongoDB for anything that matters", "version", server.FerretDB)
+	}
 }
 
 // make makes those that are missing.
