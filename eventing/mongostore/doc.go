@@ -34,9 +34,9 @@
 //   - That a lease is current is checked right before a write, not with it. A worker that is paused
 //     between the two for longer than its lease may conclude an event after another worker has begun to handle later ones of the key. Then one
 //     of two conclusions of the same event counts, as ever, but order is not promised.
-//   - Rows of an event are settled, requeued and pruned one by one.
+//   - Rows are settled, requeued and pruned one by one.
 //   - Row IDs are unique for as long as the row is kept: an event id cannot be appended again before.
 //
 // All of this was run against FerretDB, corrected where it does not do what MongoDB does (see package testserver), and
-// not against MongoDB. [Store.SessionTx], for those who have a replica set and a transaction of their own, was not run at all.
+// not against MongoDB. On FerretDB 1 as it is updates are not atomic, so nothing here holds once two write at the same time: [Migrate] logs a warning. [Store.SessionTx], for those who have a replica set and a transaction of their own, was not run at all.
 package mongostore

@@ -9,7 +9,7 @@ import (
 	"github.com/waybill-go/waybill/eventing"
 )
 
-// Settle implements [eventing.DispatchStore]. Each row is settled by a write of its own.
+// Settle implements [eventing.DispatchStore]. Rows are settled one by one: after an error, some may be.
 func (s *Store) Settle(ctx context.Context, r eventing.SettleRequest) (int, error) {
 	rows, err := s.held(ctx, r)
 	if err != nil || len(rows) == 0 {

@@ -93,7 +93,7 @@ func serve(conn net.Conn, answer []byte) {
 			return
 		}
 		const opMsg = 2013
-		reply := binary.LittleEndian.AppendUint32(nil, uint32(16+4+1+len(answer))) //nolint:gosec // it is short
+		reply := binary.LittleEndian.AppendUint32(nil, uint32(16+4+1+len(answer)))
 		for _, n := range []uint32{1, header[1], opMsg, 0} {
 			reply = binary.LittleEndian.AppendUint32(reply, n)
 		}
