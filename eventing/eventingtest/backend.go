@@ -60,10 +60,10 @@ type Backend[Tx any] struct {
 	// fails tb if there is no server to be had. Called from parallel tests.
 	Open         func(tb testing.TB) Database[Tx]
 	Capabilities Capabilities
-	// CrashesPerPoint is how often the process dies at a fault point in a story that passes it more
-	// often; 0: as often as it is passed. It is for stores whose steps take long: then each
-	// story takes some 12 runs instead of 45. Each point is tried in each story, and their
-	// choice is always the same. Run all of them now and then.
+	// CrashesPerPoint is for stores whose steps take long. Each story of the Crash subject is run with
+	// that many crashes at each of the fault points that it is about; 0: with one each time that it passes any
+	// fault point, which takes eight times as long as 1. The choice is always the same, and has
+	// all fault points. Run all of them now and then.
 	CrashesPerPoint int
 }
 

@@ -119,7 +119,8 @@ func CrashEverywhere(t *testing.T, must []eventing.FaultPoint, scenario func(t *
 	crashEverywhere(t, must, 0, scenario)
 }
 
-// crashEverywhere crashes perPoint times at most at each fault point; 0: each time that it is passed.
+// crashEverywhere crashes perPoint times at most at each fault point in must, and at FaultCompleting; 0: each time
+// that any is passed.
 func crashEverywhere(t *testing.T, must []eventing.FaultPoint, perPoint int, scenario func(t *testing.T, f *Faults)) {
 	t.Helper()
 	recorded, skipped := NewFaults(), false
@@ -136,6 +137,9 @@ func crashEverywhere(t *testing.T, must []eventing.FaultPoint, perPoint int, sce
 		}
 	}
 	for _, hit := range spread(hits, perPoint) {
+		if perPoint > 0 && hit.Point != eventing.FaultCompleting && !slices.Contains(must, hit.Point) {
+			continue
+		}
 		if testing.Short() && hit.Nth > 2 {
 			continue
 		}
