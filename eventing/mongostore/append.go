@@ -2,6 +2,7 @@ package mongostore
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -71,4 +72,42 @@ func (tx *Tx) appendOne(ctx context.Context) error {
 		return taken(doc.ID)
 	}
 	return typed(err)
+}
+
+// AppendOnce inserts those of the rows whose IDs are not there, each for itself. It is for those who keep what they
+// append in a document of their own, which decides that it is, and take it out of there afterwards: after a crash it is repeated, for which
+// the rows have to be kept so long. The rows are visible one by one. If some cannot be inserted for another reason, the error says so.
+func (s *Store) AppendOnce(ctx context.Context, rows []eventing.OutboxRow) error {
+	if len(rows) == 0 {
+		return nil
+	}
+	first, err := s.draw(ctx, outboxCounter, len(rows))
+	if err != nil {
+		return err
+	}
+	docs := make([]outboxDoc, len(rows))
+	for i := range rows {
+		docs[i] = newOutboxDoc(rows[i])
+		docs[i].Seq = first + int64(i)
+	}
+	_, err = s.outbox.InsertMany(ctx, docs, options.InsertMany().SetOrdered(false))
+	if err = withoutDuplicates(err); err != nil {
+		return typed(err)
+	}
+	s.Wake()
+	return nil
+}
+
+// withoutDuplicates is nil for an error that says no more than that documents are there already.
+func withoutDuplicates(err error) error {
+	var bulk mongo.BulkWriteException
+	if !errors.As(err, &bulk) || bulk.WriteConcernError != nil {
+		return err
+	}
+	for _, w := range bulk.WriteErrors {
+		if !mongo.IsDuplicateKeyError(w.WriteError) {
+			return err
+		}
+	}
+	return nil
 }

@@ -20,6 +20,7 @@ type batchDoc struct {
 	EventIDs   []string  `bson:"eventIds"`
 	Now        time.Time `bson:"now"`
 	InboxUntil time.Time `bson:"inboxUntil"`
+	Rev        int64     `bson:"rev"` // that the targets' documents get
 }
 
 // Untouched implements [eventing.BatchStore].
@@ -134,9 +135,13 @@ func (s *Store) decide(ctx context.Context, batch string, b eventing.BatchSucces
 	if err != nil {
 		return nil, err
 	}
+	rev := nextRev(0)
+	for i := range ops {
+		ops[i].Rev = rev
+	}
 	return &commitDoc{
 		ID: batch, At: b.Now, Ops: ops,
-		Batch: &batchDoc{Consumer: b.Consumer, EventIDs: b.EventIDs, Now: b.Now, InboxUntil: b.InboxUntil},
+		Batch: &batchDoc{Consumer: b.Consumer, EventIDs: b.EventIDs, Now: b.Now, InboxUntil: b.InboxUntil, Rev: rev},
 	}, nil
 }
 
@@ -207,7 +212,7 @@ func (s *Store) concludeBatch(ctx context.Context, doc *commitDoc) error {
 		updates = append(updates, mongo.NewUpdateOneModel().
 			SetFilter(bson.D{eq("_id", inboxID(eventing.Target{EventID: id, Consumer: b.Consumer})), eq("claim.token", doc.ID)}).
 			SetUpdate(bson.D{
-				{Key: "$set", Value: bson.D{eq("processedAt", b.Now), eq("expiresAt", b.InboxUntil), eq("generation", 0), eq("rev", nextRev(0))}},
+				{Key: "$set", Value: bson.D{eq("processedAt", b.Now), eq("expiresAt", b.InboxUntil), eq("generation", 0), eq("rev", b.Rev)}},
 				{Key: "$unset", Value: bson.D{eq("claim", "")}},
 			}))
 	}

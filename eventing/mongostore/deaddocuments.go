@@ -13,7 +13,7 @@ import (
 // which it did. What is below consumers is derived from them, for those who read it.
 type deadDoc struct {
 	ID          string      `bson:"_id"`
-	EventID     string      `bson:"eventId"`
+	EventID     string      `bson:"eventId"` // as [Config.DeadLetter] has it
 	Rev         int64       `bson:"rev"`
 	EventType   string      `bson:"eventType"`
 	Error       string      `bson:"error"` // the last one
@@ -98,7 +98,7 @@ func (d *deadDoc) open() bool {
 // letter is the dead letter as the engine knows it.
 func (d *deadDoc) letter(e *deadEntry) eventing.DeadLetter {
 	dl := eventing.DeadLetter{
-		EventID: d.EventID, Consumer: e.Consumer, EventType: d.EventType, Stage: eventing.Stage(e.Stage), Reason: eventing.ReasonCode(e.ReasonCode),
+		EventID: d.ID, Consumer: e.Consumer, EventType: d.EventType, Stage: eventing.Stage(e.Stage), Reason: eventing.ReasonCode(e.ReasonCode),
 		Message: e.Message, AttemptCount: e.AttemptCount, History: fromAttempts(e.AttemptHistory), Status: eventing.ReviewStatus(e.Status),
 		Resolution: eventing.Resolution(e.Resolution), OrderingKey: e.OrderingKey, Generation: e.Generation, CreatedAt: e.CreatedAt,
 		UpdatedAt: e.UpdatedAt, ExpiresAt: e.ExpiresAt, ScheduledAt: e.ScheduledAt, Payload: d.Payload,
@@ -114,9 +114,9 @@ var progress = []string{
 	string(eventing.StatusPending), string(eventing.StatusReviewed), string(eventing.StatusReplayed), string(eventing.StatusClosed),
 }
 
-// derive fills in what follows from the consumers: of all the least advanced status, and the
+// derive fills in what follows from the event and from the consumers: of all the least advanced status, and the
 // reason and the attempts of the one that changed last, an open one first.
-func (d *deadDoc) derive() {
+func (d *deadDoc) derive(describe func(eventing.Envelope) DeadLetterFields) {
 	last := &d.Consumers[0]
 	d.ReviewStatus, d.ExpiresAt, d.CreatedAt = last.Status, time.Time{}, d.FirstSeenAt
 	for i := range d.Consumers {
@@ -137,7 +137,8 @@ func (d *deadDoc) derive() {
 	d.TerminalReasonCode, d.TerminalReasonMessage = last.ReasonCode, last.Message
 	d.AttemptCount, d.AttemptHistory = last.AttemptCount, last.AttemptHistory
 	if envelope, err := eventing.DecodeEnvelope(d.Payload); err == nil {
-		d.IdempotencyKey, d.PayloadSnapshot = envelope.IdempotencyKey, snapshot(envelope.Payload)
+		fields := describe(envelope)
+		d.EventID, d.IdempotencyKey, d.PayloadSnapshot = fields.EventID, fields.IdempotencyKey, snapshot(fields.Payload)
 	}
 }
 

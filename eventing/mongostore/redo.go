@@ -39,6 +39,7 @@ type op struct {
 
 const (
 	doInsert      = "insert"       // Document into Collection, unless its _id is there
+	doUpdate      = "update"       // fields of ID in Collection: Document, unless a later step has
 	doBury        = "bury"         // Death
 	doExhume      = "exhume"       // remove the dead letter of EventID at Consumer
 	doTakeBack    = "take back"    // the outbox row Seq, if it is sent: failed
@@ -114,6 +115,8 @@ func (s *Store) do(ctx context.Context, o *op) (err error) {
 		if mongo.IsDuplicateKeyError(err) {
 			err = nil
 		}
+	case doUpdate:
+		_, err = s.db.Collection(o.Collection).UpdateOne(ctx, o.older(), bson.D{{Key: "$set", Value: o.Document}, {Key: "$max", Value: bson.D{eq("rev", o.Rev)}}})
 	case doBury:
 		return s.bury(ctx, o.Death)
 	case doExhume:
@@ -137,6 +140,11 @@ func (s *Store) do(ctx context.Context, o *op) (err error) {
 		err = errors.New("mongostore: unknown step " + o.Do + ": a later version has written it")
 	}
 	return typed(err)
+}
+
+// older selects the document of an update, unless a later step has updated it.
+func (o *op) older() bson.D {
+	return bson.D{eq("_id", o.ID), eq("$or", bson.A{bson.D{eq("rev", nil)}, bson.D{eq("rev", bson.D{eq("$lt", o.Rev)})}})}
 }
 
 // consumerOrNull is the value of a field that is left out where it is empty.
@@ -220,7 +228,7 @@ func (s *Store) writeDead(ctx context.Context, event *deadDoc, rev int64) (won b
 		gone, err := s.dead.DeleteOne(ctx, same)
 		return err == nil && gone.DeletedCount == 1, typed(err)
 	}
-	event.derive()
+	event.derive(s.cfg.DeadLetter)
 	if rev == 0 {
 		_, err := s.dead.InsertOne(ctx, event)
 		if mongo.IsDuplicateKeyError(err) {

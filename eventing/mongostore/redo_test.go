@@ -22,7 +22,7 @@ func newStore(t *testing.T) *Store {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = client.Disconnect(t.Context()) })
-	return New(client.Database(address[strings.LastIndex(address, "/")+1:]))
+	return New(client.Database(address[strings.LastIndex(address, "/")+1:]), Config{})
 }
 
 // A process that is paused in the middle of completing may go on much later: it changes nothing

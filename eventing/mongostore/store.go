@@ -40,6 +40,7 @@ const (
 type Store struct {
 	eventing.Waker
 
+	cfg     Config
 	db      *mongo.Database
 	outbox  *mongo.Collection
 	inbox   *mongo.Collection
@@ -61,13 +62,31 @@ var (
 	_ eventing.AdminStore       = (*Store)(nil)
 )
 
+// Config configures a [Store]. The zero value is good.
+type Config struct {
+	// DeadLetter says what the document of a dead letter tells of its event beside the library's own fields,
+	// for those who read the collection. Default: what the envelope has.
+	DeadLetter func(e eventing.Envelope) DeadLetterFields
+}
+
+// DeadLetterFields are fields of a document of dead_letter_events, whose _id is the event id of the envelope.
+type DeadLetterFields struct {
+	EventID        string // eventId
+	IdempotencyKey string // idempotencyKey; left out if empty
+	// Payload is JSON. It becomes the document payloadSnapshot, if it is an object that every database takes.
+	Payload []byte
+}
+
 // New returns a store on a database that [Migrate] has prepared. It writes with the concern
 // "majority" and reads from the primary, whatever the database's own settings are: a write that
 // a failover takes back would take back an event. Whoever made the client disconnects it.
-func New(db *mongo.Database) *Store {
+func New(db *mongo.Database, cfg Config) *Store {
+	if cfg.DeadLetter == nil {
+		cfg.DeadLetter = func(e eventing.Envelope) DeadLetterFields { return DeadLetterFields{e.ID, e.IdempotencyKey, e.Payload} }
+	}
 	db = db.Client().Database(db.Name(), options.Database().SetWriteConcern(writeconcern.Majority()).SetReadPreference(readpref.Primary()))
 	return &Store{
-		db: db, outbox: db.Collection(outboxCollection), inbox: db.Collection(inboxCollection), dead: db.Collection(deadCollection),
+		cfg: cfg, db: db, outbox: db.Collection(outboxCollection), inbox: db.Collection(inboxCollection), dead: db.Collection(deadCollection),
 		leases: db.Collection(leaseCollection), commits: db.Collection(commitCollection),
 		keys: db.Collection(keyCollection),
 	}
@@ -240,4 +259,4 @@ func in[T any](field string, values []T) bson.E {
 
 func eq(field string, value any) bson.E { return bson.E{Key: field, Value: value} }
 
-func set(fields bson.D) bson.D { return bson.D{{Key: "$set", Value: fields}} }
+func set(fields any) bson.D { return bson.D{{Key: "$set", Value: fields}} }

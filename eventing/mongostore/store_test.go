@@ -82,7 +82,7 @@ func open(tb testing.TB) database {
 	if err := mongostore.Migrate(tb.Context(), db); err != nil {
 		tb.Fatal(err)
 	}
-	return database{mongostore.New(db), db}
+	return database{mongostore.New(db, mongostore.Config{}), db}
 }
 
 // database is what the suite needs to see and do beside the store's methods.

@@ -1,9 +1,12 @@
 package mongostore
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -23,20 +26,16 @@ import (
 type Tx struct {
 	store   *Store
 	ended   atomic.Bool
+	plain   bool            // nobody's conclusion
 	session context.Context // of a transaction of the database; nil: gathered here
 	rows    []eventing.OutboxRow
-	inserts []insertion
+	writes  []op // of the application's documents
 	locks   keyLocks
-}
-
-type insertion struct {
-	collection string
-	document   bson.Raw
 }
 
 // InTx implements [eventing.OutboxStore].
 func (s *Store) InTx(ctx context.Context, fn func(tx *Tx) error) error {
-	tx := &Tx{store: s}
+	tx := &Tx{store: s, plain: true}
 	defer tx.end(ctx)
 	if err := fn(tx); err != nil {
 		return err
@@ -63,7 +62,7 @@ func (s *Store) SessionTx(ctx context.Context) (*Tx, error) {
 // after a crash. A document that the collection does not take, because it violates a unique
 // index or a validation, holds up all that follows from the same commit.
 func (tx *Tx) Insert(collection string, document any) error {
-	if err := tx.usable(tx.store); err != nil {
+	if err := tx.writable(); err != nil {
 		return err
 	}
 	encoded, err := raw(document)
@@ -77,8 +76,39 @@ func (tx *Tx) Insert(collection string, document any) error {
 		_, err := tx.store.db.Collection(collection).InsertOne(tx.session, encoded)
 		return typed(err)
 	}
-	tx.inserts = append(tx.inserts, insertion{collection, encoded})
+	tx.writes = append(tx.writes, op{Do: doInsert, Collection: collection, Document: encoded})
 	return nil
+}
+
+// Update sets fields of the document with an _id in a collection of the store's database, once all insertions are done; if
+// there is none, it does nothing. It is for what is kept of an event: the document gets a field rev, which grows with each such update and has to be left
+// alone by others, so that what follows from an earlier step of the event, and is done late, does not overwrite what
+// followed from a later one. So it is only for transactions of handlers and of what runs when they are concluded.
+func (tx *Tx) Update(collection, id string, fields any) error {
+	if err := tx.writable(); err != nil {
+		return err
+	}
+	encoded, err := raw(fields)
+	if err != nil {
+		return err
+	}
+	switch {
+	case tx.session != nil:
+		_, err := tx.store.db.Collection(collection).UpdateOne(tx.session, bson.D{eq("_id", id)}, set(encoded))
+		return typed(err)
+	case tx.plain:
+		return errors.New("mongostore: Update is for handlers: of other transactions nobody knows which came later")
+	}
+	tx.writes = append(tx.writes, op{Do: doUpdate, Collection: collection, ID: id, Document: encoded})
+	return nil
+}
+
+// writable says why the application cannot write with the transaction.
+func (tx *Tx) writable() error {
+	if tx == nil {
+		return tx.usable(nil)
+	}
+	return tx.usable(tx.store)
 }
 
 // usable says why a transaction cannot be written to.
@@ -101,10 +131,10 @@ func (tx *Tx) end(ctx context.Context) {
 // ops are what is to be written, as steps that follow from a commit. They have their places in
 // the sequence.
 func (tx *Tx) ops(ctx context.Context) ([]op, error) {
-	var ops []op
-	for _, i := range tx.inserts {
-		ops = append(ops, op{Do: doInsert, Collection: i.collection, Document: i.document})
-	}
+	ops := slices.Clone(tx.writes)
+	slices.SortStableFunc(ops, func(a, b op) int { // of one kind together
+		return cmp.Or(strings.Compare(a.Do, b.Do), strings.Compare(a.Collection, b.Collection))
+	})
 	docs, err := tx.docs(ctx)
 	if err != nil {
 		return nil, err
@@ -155,7 +185,7 @@ type commitDoc struct {
 
 // commit writes all, or nothing.
 func (tx *Tx) commit(ctx context.Context) error {
-	if len(tx.rows) == 1 && len(tx.inserts) == 0 { // a single document needs no other
+	if len(tx.rows) == 1 && len(tx.writes) == 0 { // a single document needs no other
 		return tx.appendOne(ctx)
 	}
 	ops, err := tx.ops(ctx)

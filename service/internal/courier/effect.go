@@ -1,0 +1,45 @@
+package courier
+
+import "time"
+
+// Arrival is an event as the worker has it in hand.
+type Arrival struct {
+	// EnvelopeID is the event's name in the gateway: see [EventID].
+	EnvelopeID string
+	// Attempt is the number of this run, from 1.
+	Attempt int
+	Event   Event
+	Payload Payload
+}
+
+// Effect is what an event did to its shipment.
+type Effect struct {
+	// Outcome is [OutcomeNone] if the ledger had the event as processed before: then
+	// nothing was done, and the rest is empty.
+	Outcome Outcome
+	// Previous and Current are the shipment's state before and after.
+	Previous, Current string
+	// OrderID is the shipment's, after it.
+	OrderID string
+}
+
+// StateChanged reports whether the shipment has another state than before.
+func (e Effect) StateChanged() bool { return e.Previous != e.Current }
+
+// StateChange tells others of a shipment that has another state than before: the payload
+// of the queue shipment-events.
+type StateChange struct {
+	ShipmentID string `json:"shipmentId"`
+	// OrderID is empty while it is not known.
+	OrderID string `json:"orderId"`
+	// PreviousState is empty if there was none.
+	PreviousState string `json:"previousState"`
+	CurrentState  string `json:"currentState"`
+	// EventID, EventType, OccurredAt and Source are those of the courier's event that changed it.
+	EventID    string    `json:"eventId"`
+	EventType  string    `json:"eventType"`
+	OccurredAt time.Time `json:"occurredAt"`
+	Source     string    `json:"source"`
+	// ChangedAt is when the gateway changed it, by its own clock, in UTC.
+	ChangedAt time.Time `json:"changedAt"`
+}
