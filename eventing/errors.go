@@ -56,7 +56,7 @@ func (e *InvalidEventError) Error() string {
 
 // ReasonCode says in one word why an attempt failed or an event died. The
 // codes of the library are listed below; handlers may add their own with
-// [PermanentWithReason].
+// [PermanentWithReason] and [WithReason].
 type ReasonCode string
 
 // The library's reason codes.
@@ -118,6 +118,25 @@ func IsPermanent(err error) bool {
 	return errors.As(err, &p)
 }
 
+type reasonedError struct {
+	reason ReasonCode
+	err    error
+}
+
+func (e *reasonedError) Error() string { return e.err.Error() }
+func (e *reasonedError) Unwrap() error { return e.err }
+
+// WithReason gives an error that passes a reason code of one's own, such as "ECONNREFUSED", which its attempt has in
+// the history. It is tried again as without one; once the attempts are spent, the dead letter's code is
+// [ReasonRetriesExhausted] all the same, or [ReasonTimeoutExhausted] if reason is [ReasonTimeout]. Permanent errors keep their own.
+// WithReason(reason, nil) is nil.
+func WithReason(reason ReasonCode, err error) error {
+	if err == nil {
+		return nil
+	}
+	return &reasonedError{reason, err}
+}
+
 type retryAfterError struct {
 	after time.Duration
 	err   error
@@ -160,10 +179,13 @@ func SnoozeOf(err error) (after time.Duration, ok bool) {
 func ReasonOf(err error) ReasonCode {
 	var p *permanentError
 	var panicked *PanicError
+	var reasoned *reasonedError
 	var timeout interface{ Timeout() bool }
 	switch {
 	case errors.As(err, &p):
 		return p.reason
+	case errors.As(err, &reasoned):
+		return reasoned.reason
 	case errors.As(err, &panicked):
 		return ReasonPanic
 	case errors.Is(err, ErrBrokenTx):

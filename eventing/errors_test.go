@@ -91,3 +91,18 @@ func TestFault(t *testing.T) {
 		t.Errorf("no fault, no error; got %v", err)
 	}
 }
+
+func TestWithReason(t *testing.T) {
+	t.Parallel()
+	cause := errors.New("connection refused")
+	err := fmt.Errorf("call the bank: %w", WithReason("ECONNREFUSED", cause))
+	if ReasonOf(err) != "ECONNREFUSED" || IsPermanent(err) || !errors.Is(err, cause) {
+		t.Errorf("it has its reason, its cause, and passes: %s, %v", ReasonOf(err), err)
+	}
+	if got := ReasonOf(WithReason("ECONNREFUSED", PermanentWithReason("UNKNOWN_STATUS", cause))); got != "UNKNOWN_STATUS" {
+		t.Errorf("a permanent error keeps its own, got %s", got)
+	}
+	if WithReason("ECONNREFUSED", nil) != nil {
+		t.Error("no error, no reason")
+	}
+}
