@@ -107,10 +107,12 @@ type brokerSettings struct {
 	BrokerURL  string        `default:"inproc:" setting:"BROKER_URL" help:"The broker: redis://…, rediss://…, postgres://… or, with gateway run, inproc:"`
 	LeaseTTL   time.Duration `name:"lease-ttl" default:"4s" setting:"LEASE_TTL" help:"After this, another process takes over from one that died."`
 	DLQTTLDays int           `name:"dlq-ttl-days" default:"90" setting:"DLQ_TTL_DAYS" help:"Days for which dead letters are kept."`
+
+	ShipmentEventsMaxLen int64 `name:"shipment-events-maxlen" default:"1000000" setting:"SHIPMENT_EVENTS_MAXLEN" help:"Messages that the queue shipment-events keeps, read or not. 0: there are none."`
 }
 
 func (s brokerSettings) fill(cfg *gateway.Config, _ *Program) {
-	cfg.BrokerURL, cfg.LeaseTTL, cfg.DLQTTLDays = s.BrokerURL, s.LeaseTTL, s.DLQTTLDays
+	cfg.BrokerURL, cfg.LeaseTTL, cfg.DLQTTLDays, cfg.ShipmentEventsMaxLen = s.BrokerURL, s.LeaseTTL, s.DLQTTLDays, s.ShipmentEventsMaxLen
 }
 
 type workerSettings struct {
@@ -119,13 +121,14 @@ type workerSettings struct {
 	RetryBackoffMultiplier float64 `default:"2" setting:"RETRY_BACKOFF_MULTIPLIER" help:"Growth of that wait with each attempt."`
 	RetryJitterPercent     float64 `default:"20" setting:"RETRY_JITTER_PERCENT" help:"At most this much of the wait is added at random."`
 	ProcessedTTLDays       int     `name:"processed-ttl-days" default:"30" setting:"PROCESSED_TTL_DAYS" help:"Days for which processed events are known."`
-	WorkerConcurrency      int     `default:"8" setting:"WORKER_CONCURRENCY" help:"Events that the worker handles at once."`
+	WorkerConcurrency      int     `default:"8" setting:"WORKER_CONCURRENCY" help:"Batches of events that the worker handles at once."`
+	WorkerBatch            int     `default:"100" setting:"WORKER_BATCH" help:"Events that share a transaction of the worker at most. 1: none do."`
 }
 
 func (s workerSettings) fill(cfg *gateway.Config, _ *Program) {
 	cfg.RetryMaxAttempts, cfg.RetryBackoffBaseMS = s.RetryMaxAttempts, s.RetryBackoffBaseMS
 	cfg.RetryBackoffMultiplier, cfg.RetryJitterPercent = s.RetryBackoffMultiplier, s.RetryJitterPercent
-	cfg.ProcessedTTLDays, cfg.WorkerConcurrency = s.ProcessedTTLDays, s.WorkerConcurrency
+	cfg.ProcessedTTLDays, cfg.WorkerConcurrency, cfg.WorkerBatch = s.ProcessedTTLDays, s.WorkerConcurrency, s.WorkerBatch
 }
 
 // processSettings are those of every process.

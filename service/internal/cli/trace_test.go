@@ -121,7 +121,9 @@ func (l life) succeeds(e eventing.Envelope, generation int) {
 	must(l.T, err)
 	run := l.run(e, generation)
 	must(l.T, l.db.Events.InTx(l.Context(), func(tx *sql.Tx) error {
-		_, err := shipments.New(l.db).Apply(l.Context(), tx, sent, p, time.Now())
+		now := time.Now()
+		arrival := courier.Arrival{EnvelopeID: e.ID, Attempt: run.Attempts + 1, Event: sent, Payload: p}
+		_, err := shipments.New(l.db).Process(l.Context(), tx, []courier.Arrival{arrival}, now, now.Add(time.Hour))
 		return err
 	}))
 	must(l.T, l.db.Events.Succeed(l.Context(), eventing.Success{Run: run, Now: time.Now(), InboxUntil: time.Now().Add(time.Hour), DeadLetterUntil: time.Now().Add(time.Hour)}))

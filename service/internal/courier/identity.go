@@ -14,8 +14,18 @@ import (
 // where two couriers share event ids or keys. It is a UUIDv8 (RFC 9562, section
 // 5.8) over 122 bits of SHA-256.
 func EventID(source, idempotencyKey string) string {
+	return derivedID("waybill courier event", source, idempotencyKey)
+}
+
+// StateChangeID names the envelope that tells what the event in another one did to its
+// shipment's state: always the same, so that telling it again is recognised.
+func StateChangeID(envelopeID string) string {
+	return derivedID("waybill shipment state change", envelopeID)
+}
+
+func derivedID(parts ...string) string {
 	var b []byte
-	for _, part := range []string{"waybill courier event", source, idempotencyKey} {
+	for _, part := range parts {
 		// Lengths keep ("a", "bc") and ("ab", "c") apart.
 		b = binary.AppendUvarint(b, uint64(len(part)))
 		b = append(b, part...)

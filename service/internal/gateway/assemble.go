@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"database/sql"
 	"errors"
 	"net/http"
 	"time"
@@ -81,11 +82,14 @@ func (g *gateway) connect(s *store.Store) error {
 	}); err != nil {
 		return err
 	}
-	w := &worker.Worker{Shipments: g.shipments, Ledger: g.ledger, Now: cfg.now}
+	w := &worker.Worker[*sql.Tx]{Shipments: g.shipments, Ledger: g.ledger, Batch: cfg.WorkerBatch, Logger: cfg.Logger, Now: cfg.now}
+	if g.broker.ping != nil && cfg.ShipmentEventsMaxLen > 0 { // in the process, nobody could read it
+		w.Outbox = s.Events
+	}
 	if err := w.Register(g.router, cfg.policy()); err != nil {
 		return err
 	}
-	if g.dispatcher, err = eventing.NewDispatcher(s.Events, r.publisher, deadLetterRoutes{g.router}, eventing.DispatcherConfig{
+	if g.dispatcher, err = eventing.NewDispatcher(s.Events, r.publisher, queueRoutes{g.router}, eventing.DispatcherConfig{
 		LeaseTTL: cfg.LeaseTTL, DeadLetterRetention: time.Duration(cfg.DLQTTLDays) * day, Logger: cfg.Logger, Observer: g.metrics.observer, Now: cfg.now,
 	}); err != nil {
 		return err

@@ -71,7 +71,7 @@ func audit(ctx context.Context, db *sql.DB, accepted []string) (f findings, err 
 	}{
 		{"ledger rows are processed", `SELECT count(*) FROM courier_ledger WHERE status = 'processed' AND outcome <> ''`, len(accepted)},
 		{"ledger rows are not", `SELECT count(*) FROM courier_ledger WHERE status <> 'processed'`, 0},
-		{"outbox rows are sent", `SELECT count(*) FROM event_outbox WHERE status = 'sent'`, len(accepted)},
+		{"outbox rows are sent", `SELECT count(*) FROM event_outbox WHERE status = 'sent' AND consumer_name IS NULL`, len(accepted)},
 		{"outbox rows are not", `SELECT count(*) FROM event_outbox WHERE status <> 'sent'`, 0},
 		{"events are in the inbox", `SELECT count(*) FROM processed_events`, len(accepted)},
 		{"deliveries are in trouble", `SELECT count(*) FROM event_deliveries`, 0},

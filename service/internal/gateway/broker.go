@@ -71,7 +71,7 @@ func notAnAddress(address, scheme, path string) error {
 
 func openInProcess(Config) (*broker, error) {
 	b := inproc.New(inproc.Config{Logger: watermill.NopLogger{}})
-	return &broker{publisher: b, subscriber: b, close: func() error { return nil }}, nil
+	return &broker{publisher: unheard{b}, subscriber: b, close: func() error { return nil }}, nil
 }
 
 // openRedis uses one client for all: each of publisher, reader and acks has a connection of
@@ -86,7 +86,7 @@ func openRedis(options *redis.Options, cfg Config) (*broker, error) {
 	subscriber, subErr := redisbroker.NewSubscriber(client, redisbroker.SubscriberConfig{
 		ClaimAfter: max(cfg.LeaseTTL, time.Second), CloseTimeout: cfg.ShutdownTimeout, Logger: cfg.Logger,
 	})
-	b.publisher, b.subscriber = publisher, subscriber
+	b.publisher, b.subscriber = newBounded(publisher, cfg, dropFromRedis(client)), subscriber
 	if err := errors.Join(pubErr, subErr); err != nil {
 		return nil, errors.Join(err, b.close())
 	}
@@ -120,7 +120,7 @@ func openPostgres(config *pgx.ConnConfig, cfg Config) (*broker, error) {
 	subscriber, subErr := sqlbroker.NewSubscriber(db, sqlbroker.SubscriberConfig{
 		TakeOverAfter: max(cfg.LeaseTTL, time.Second), CloseTimeout: cfg.ShutdownTimeout, Logger: cfg.Logger,
 	})
-	b.publisher, b.subscriber = publisher, subscriber
+	b.publisher, b.subscriber = newBounded(publisher, cfg, dropFromPostgres(db)), subscriber
 	if err := errors.Join(pubErr, subErr); err != nil {
 		return nil, errors.Join(err, b.close())
 	}

@@ -70,8 +70,12 @@ type Config struct {
 	DLQTTLDays             int
 
 	WorkerConcurrency int
-	LeaseTTL          time.Duration
-	ShutdownTimeout   time.Duration
+	// WorkerBatch is how many events share a transaction of the worker at most. 1: none do.
+	WorkerBatch int
+	// ShipmentEventsMaxLen is how many messages the queue shipment-events keeps, more or less. 0: there are none.
+	ShipmentEventsMaxLen int64
+	LeaseTTL             time.Duration
+	ShutdownTimeout      time.Duration
 
 	Logger *slog.Logger
 	// LookupEnv reads the environment, for secrets that files leave there. Default: os.LookupEnv.
@@ -176,6 +180,7 @@ func (c *Config) Validate() error {
 		check(err == nil, "%w", err)
 		check(parts == All || c.BrokerURL != inProcess, "BROKER_URL is %s, which reaches no other process: give dispatcher and worker the same redis://… or postgres://…, or use gateway run", inProcess)
 		check(c.LeaseTTL >= 100*time.Millisecond, "LEASE_TTL is %v: it must be at least 100ms", c.LeaseTTL)
+		check(c.ShipmentEventsMaxLen >= 0, "SHIPMENT_EVENTS_MAXLEN is %d: it must not be negative", c.ShipmentEventsMaxLen)
 		check(c.DLQTTLDays > 0 && c.DLQTTLDays <= maxDays, "DLQ_TTL_DAYS is %d: it must be from 1 to %d", c.DLQTTLDays, maxDays)
 	}
 	if parts.has(Work) {
@@ -185,6 +190,7 @@ func (c *Config) Validate() error {
 		check(c.RetryJitterPercent >= 0 && c.RetryJitterPercent <= 100, "RETRY_JITTER_PERCENT is %v: it must be from 0 to 100", c.RetryJitterPercent)
 		check(c.ProcessedTTLDays > 0 && c.ProcessedTTLDays <= maxDays, "PROCESSED_TTL_DAYS is %d: it must be from 1 to %d", c.ProcessedTTLDays, maxDays)
 		check(c.WorkerConcurrency > 0, "WORKER_CONCURRENCY is %d: it must be positive", c.WorkerConcurrency)
+		check(c.WorkerBatch > 0 && c.WorkerBatch <= maxWorkerBatch, "WORKER_BATCH is %d: it must be from 1 to %d", c.WorkerBatch, maxWorkerBatch)
 	}
 	check(c.ShutdownTimeout > 0, "SHUTDOWN_TIMEOUT is %v: it must be positive", c.ShutdownTimeout)
 	if len(errs) == 0 {
@@ -195,4 +201,7 @@ func (c *Config) Validate() error {
 	return errors.Join(errs...)
 }
 
-const maxDays = 36500
+const (
+	maxDays        = 36500
+	maxWorkerBatch = 1000
+)

@@ -20,17 +20,6 @@ const deadLetterQueue = "courier-events-dlq"
 
 const deadLetterType = "courier.event.dead_lettered"
 
-// deadLetterRoutes adds the queue to a routing table.
-type deadLetterRoutes struct{ eventing.Routes }
-
-// Consumer implements [eventing.Routes].
-func (r deadLetterRoutes) Consumer(name string) (eventing.Route, bool) {
-	if name == deadLetterQueue {
-		return eventing.Route{Consumer: name, Topic: name, Codec: eventing.PayloadCodec{}}, true
-	}
-	return r.Routes.Consumer(name)
-}
-
 // deadLetterStore has the queue told of each dead letter: the transaction that opens it
 // appends the message to the outbox, so that neither is without the other.
 type deadLetterStore struct{ store.Events }

@@ -88,7 +88,7 @@ func testConfig(storeURL, secret string) Config {
 	return Config{
 		HTTPAddr: "127.0.0.1:0", StoreURL: storeURL, BrokerURL: "inproc:", HMACSecret: secret, AdminToken: secret,
 		SignatureMaxSkew: courier.DefaultMaxSkew, RetryMaxAttempts: 5, RetryBackoffBaseMS: 20, RetryBackoffMultiplier: 2,
-		ProcessedTTLDays: 30, DLQTTLDays: 90, WorkerConcurrency: 8, LeaseTTL: 5 * time.Second, ShutdownTimeout: 10 * time.Second,
+		ProcessedTTLDays: 30, DLQTTLDays: 90, WorkerConcurrency: 8, WorkerBatch: 1, ShipmentEventsMaxLen: 1_000_000, LeaseTTL: 5 * time.Second, ShutdownTimeout: 10 * time.Second,
 		Logger: slog.New(slog.DiscardHandler),
 	}
 }
@@ -109,7 +109,14 @@ type outsideStore struct {
 }
 
 func (s outsideStore) Succeed(ctx context.Context, r eventing.Success) error {
-	if err := s.InTx(ctx, func(tx *sql.Tx) error { return r.Effect(ctx, tx) }); err != nil {
+	if err := s.InTx(ctx, func(tx *sql.Tx) error {
+		if err := r.Effect(ctx, tx); err != nil {
+			return err
+		}
+		// The ledger would do for an inbox.
+		_, err := tx.ExecContext(ctx, `UPDATE courier_ledger SET status = 'received' WHERE envelope_id = $1`, r.EventID)
+		return err
+	}); err != nil {
 		return err
 	}
 	s.linger(ctx)

@@ -12,7 +12,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/waybill-go/waybill/eventing"
 	"github.com/waybill-go/waybill/internal/sqlstore"
 	"github.com/waybill-go/waybill/service/internal/courier"
 	"github.com/waybill-go/waybill/service/internal/store"
@@ -61,42 +60,6 @@ func (l *Ledger) Receive(ctx context.Context, tx *sql.Tx, e courier.Event, shipm
 		return "", false, ErrConflict
 	}
 	return traceID, false, nil
-}
-
-const conclude = `
-UPDATE courier_ledger SET status = $2, attempt_count = $3, last_error_code = coalesce($4, last_error_code),
-	last_error_message = coalesce($5, last_error_message), updated_at = $6, expires_at = $7
-WHERE envelope_id = $1`
-
-// Conclude records how a run of the worker ended: it is the hook of the worker's
-// conclusion, in its transaction. An event that did not come through the intake
-// has no row, and gets none.
-func (l *Ledger) Conclude(ctx context.Context, tx *sql.Tx, c eventing.Conclusion, now time.Time) error {
-	status, expires := courier.StatusProcessed, now.Add(l.retention)
-	switch c.State {
-	case eventing.StateRetrying:
-		status, expires = courier.StatusFailed, time.Time{}
-	case eventing.StateDead:
-		status = courier.StatusDeadLettered
-	}
-	var code, message any
-	if c.Err != nil {
-		code, message = string(c.Reason), c.Message()
-	}
-	if _, err := tx.ExecContext(ctx, conclude, c.Envelope.ID, string(status), c.Attempts, code, message, l.store.Time(now), l.store.Time(expires)); err != nil {
-		return fmt.Errorf("update %s in the ledger: %w", c.Envelope.ID, err)
-	}
-	return nil
-}
-
-const setOutcome = `UPDATE courier_ledger SET outcome = $2 WHERE envelope_id = $1`
-
-// SetOutcome records what an event did to its shipment.
-func (l *Ledger) SetOutcome(ctx context.Context, tx *sql.Tx, envelopeID string, outcome courier.Outcome) error {
-	if _, err := tx.ExecContext(ctx, setOutcome, envelopeID, string(outcome)); err != nil {
-		return fmt.Errorf("set the outcome of %s in the ledger: %w", envelopeID, err)
-	}
-	return nil
 }
 
 const expired = `

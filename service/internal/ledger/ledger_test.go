@@ -10,12 +10,13 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/waybill-go/waybill/eventing"
+	"github.com/waybill-go/waybill/internal/testserver"
 	"github.com/waybill-go/waybill/service/internal/courier"
 	"github.com/waybill-go/waybill/service/internal/ledger"
 	"github.com/waybill-go/waybill/service/internal/store"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m, goleak.Cleanup(testserver.Exit)) }
 
 const retention = 30 * 24 * time.Hour
 
@@ -87,7 +88,8 @@ func TestSweepKeepsWhatIsRemembered(t *testing.T) {
 	}
 	id := courier.EventID(e.Source, e.IdempotencyKey)
 	if err := s.Events.InTx(t.Context(), func(tx *sql.Tx) error {
-		return l.Conclude(t.Context(), tx, eventing.Conclusion{Envelope: eventing.Envelope{Header: eventing.Header{ID: id}}, State: eventing.StateDead, Attempts: 1}, now)
+		_, err := l.Conclude(t.Context(), tx, eventing.Conclusion{Envelope: eventing.Envelope{Header: eventing.Header{ID: id}}, State: eventing.StateDead, Attempts: 1}, now)
+		return err
 	}); err != nil {
 		t.Fatal(err)
 	}

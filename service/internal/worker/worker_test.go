@@ -17,6 +17,7 @@ import (
 	"github.com/waybill-go/waybill/eventing/broker/inproc"
 	"github.com/waybill-go/waybill/eventing/eventingtest"
 	"github.com/waybill-go/waybill/internal/testkit"
+	"github.com/waybill-go/waybill/internal/testserver"
 	"github.com/waybill-go/waybill/router"
 	"github.com/waybill-go/waybill/service/internal/courier"
 	"github.com/waybill-go/waybill/service/internal/intake"
@@ -26,7 +27,7 @@ import (
 	"github.com/waybill-go/waybill/service/internal/worker"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m, goleak.Cleanup(testserver.Exit)) }
 
 // system is a worker with all that it needs, on a clock of the test's.
 type system struct {
@@ -35,6 +36,7 @@ type system struct {
 	ledger *ledger.Ledger
 	intake *intake.Intake
 	clock  *eventingtest.Clock
+	batch  int
 }
 
 // gateway's policy: 5 attempts, 1 s, doubled, up to 20 % more.
@@ -42,7 +44,8 @@ var policy = eventing.Policy{Retry: eventing.RetryPolicy{
 	MaxAttempts: 5, Base: time.Second, Multiplier: 2, Jitter: 0.2, JitterBasis: eventing.JitterOfDelay,
 }}
 
-func newSystem(t *testing.T) *system {
+// newSystem makes one whose worker has up to batch events in a transaction.
+func newSystem(t *testing.T, batch int) *system {
 	t.Helper()
 	s, err := store.Open(t.Context(), "sqlite:"+filepath.Join(t.TempDir(), "waybill.db"))
 	if err != nil {
@@ -55,7 +58,7 @@ func newSystem(t *testing.T) *system {
 	})
 	l := ledger.New(s, 30*24*time.Hour)
 	return &system{
-		T: t, store: s, ledger: l, clock: eventingtest.NewClock(),
+		T: t, store: s, ledger: l, batch: batch, clock: eventingtest.NewClock(),
 		intake: intake.New(eventing.NewOutbox(s.Events, eventing.OutboxConfig{}), l),
 	}
 }
@@ -72,7 +75,7 @@ func (s *system) start() (stop func()) {
 	if err != nil {
 		s.Fatal(err)
 	}
-	w := &worker.Worker{Shipments: shipments.New(s.store), Ledger: s.ledger, Now: s.clock.Now}
+	w := &worker.Worker[*sql.Tx]{Shipments: shipments.New(s.store), Ledger: s.ledger, Batch: s.batch, Logger: quiet, Now: s.clock.Now}
 	if err := w.Register(r, policy); err != nil {
 		s.Fatal(err)
 	}
@@ -150,14 +153,22 @@ const (
 // ledger row says that it took four attempts.
 func TestTransientFailuresAreRetriedByTheFormula(t *testing.T) {
 	t.Parallel()
-	s := newSystem(t)
+	for _, batch := range []int{1, 100} {
+		t.Run(fmt.Sprintf("batches of %d", batch), func(t *testing.T) {
+			t.Parallel()
+			retriedByTheFormula(newSystem(t, batch))
+		})
+	}
+}
+
+func retriedByTheFormula(s *system) {
 	s.exec(breakDown)
 	stop := s.start()
 	s.accept("evt_1", "picked_up")
 	for i, delay := range []time.Duration{1100 * time.Millisecond, 2200 * time.Millisecond, 4400 * time.Millisecond} {
 		e := s.until("evt_1", courier.StatusFailed, i+1)
 		if e.LastErrorCode == nil || *e.LastErrorCode != string(eventing.ReasonHandlerError) || e.LastErrorMessage == nil {
-			t.Errorf("after attempt %d: got %v, want a code and a message", i+1, e.LastErrorCode)
+			s.Errorf("after attempt %d: got %v, want a code and a message", i+1, e.LastErrorCode)
 		}
 		if i == 1 { // a restart forgets nothing
 			stop()
@@ -170,7 +181,7 @@ func TestTransientFailuresAreRetriedByTheFormula(t *testing.T) {
 	}
 	e := s.until("evt_1", courier.StatusProcessed, 4)
 	if e.Outcome != courier.OutcomeApplied {
-		t.Errorf("got outcome %q, want applied", e.Outcome)
+		s.Errorf("got outcome %q, want applied", e.Outcome)
 	}
 	stop()
 }
@@ -193,7 +204,7 @@ func (s *system) notBefore(delay time.Duration, attempts int) {
 // events of the same shipment go on.
 func TestAPermanentErrorMakesOneAttempt(t *testing.T) {
 	t.Parallel()
-	s := newSystem(t)
+	s := newSystem(t, 1)
 	defer s.start()()
 	s.accept("evt_1", "what?!")
 	e := s.until("evt_1", courier.StatusDeadLettered, 1)
@@ -205,5 +216,63 @@ func TestAPermanentErrorMakesOneAttempt(t *testing.T) {
 	got, err := shipments.New(s.store).Get(t.Context(), "shp_1")
 	if err != nil || got.CurrentState != "delivered" {
 		t.Errorf("got %+v, %v, want delivered", got, err)
+	}
+}
+
+// Of a batch, the event that fails is the only one that does.
+func TestAPoisonousEventHurtsNoNeighbour(t *testing.T) {
+	t.Parallel()
+	s := newSystem(t, 100)
+	for i := range 40 {
+		status := "in_transit"
+		if i == 17 {
+			status = "what?!"
+		}
+		s.accept(fmt.Sprintf("evt_%d", i), status)
+	}
+	defer s.start()()
+	for i := range 40 {
+		want := courier.StatusProcessed
+		if i == 17 {
+			want = courier.StatusDeadLettered
+		}
+		s.until(fmt.Sprintf("evt_%d", i), want, 1)
+	}
+}
+
+// Whatever has been forgotten elsewhere: what the ledger has as processed is not applied again, and stays so.
+func TestTheLedgerKeepsWhatIsProcessed(t *testing.T) {
+	t.Parallel()
+	for _, batch := range []int{1, 100} {
+		t.Run(fmt.Sprintf("batches of %d", batch), func(t *testing.T) {
+			t.Parallel()
+			s := newSystem(t, batch)
+			defer s.start()()
+			s.accept("evt_1", "picked_up")
+			s.accept("evt_2", "delivered")
+			s.until("evt_1", courier.StatusProcessed, 1)
+			s.until("evt_2", courier.StatusProcessed, 1)
+			count := func(query string) (n int) {
+				if err := s.store.Read.QueryRowContext(t.Context(), query).Scan(&n); err != nil {
+					t.Fatal(err)
+				}
+				return n
+			}
+			wait := func(what, query string) {
+				testkit.Eventually(t, 20*time.Second, func() error {
+					if n := count(query); n != 2 {
+						return fmt.Errorf("%d of 2 are %s", n, what)
+					}
+					return nil
+				})
+			}
+			wait("sent", `SELECT count(*) FROM event_outbox WHERE status = 'sent'`)
+			s.exec(`DELETE FROM processed_events; UPDATE event_outbox SET status = 'pending'`)
+			s.store.Events.Wake()
+			wait("concluded again", `SELECT count(*) FROM processed_events`)
+			if n := count(`SELECT count(*) FROM shipment_events`); n != 2 {
+				t.Errorf("2 events were applied %d times", n)
+			}
+		})
 	}
 }

@@ -1,0 +1,95 @@
+package ledger
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"time"
+
+	"github.com/waybill-go/waybill/eventing"
+	"github.com/waybill-go/waybill/service/internal/courier"
+)
+
+// steps are the transitions of a row: from dead_lettered an event goes on when it is replayed.
+// Processing begins and ends in one transaction, so that what a row shows is the end of
+// several: see [concludes].
+var steps = map[courier.Status][]courier.Status{
+	courier.StatusReceived:     {courier.StatusProcessing},
+	courier.StatusProcessing:   {courier.StatusProcessed, courier.StatusFailed},
+	courier.StatusFailed:       {courier.StatusProcessing, courier.StatusDeadLettered},
+	courier.StatusDeadLettered: {courier.StatusProcessing},
+}
+
+// concludes reports whether a run that finds a row in one state can leave it in another.
+func concludes(from, to courier.Status) bool {
+	if to == courier.StatusProcessing { // no run ends so
+		return false
+	}
+	running := from
+	if from != courier.StatusProcessing {
+		if !isStep(from, courier.StatusProcessing) {
+			return false
+		}
+		running = courier.StatusProcessing
+	}
+	return isStep(running, to) || isStep(running, courier.StatusFailed) && isStep(courier.StatusFailed, to)
+}
+
+func isStep(from, to courier.Status) bool {
+	for _, next := range steps[from] {
+		if next == to {
+			return true
+		}
+	}
+	return false
+}
+
+// Until returns when a row expires that reaches a final state now.
+func (l *Ledger) Until(now time.Time) time.Time { return now.Add(l.retention) }
+
+// From processed no step leads on; from all others, one to each end of a run.
+const conclude = `
+UPDATE courier_ledger SET status = $2, attempt_count = $3, last_error_code = coalesce($4, last_error_code),
+	last_error_message = coalesce($5, last_error_message), updated_at = $6, expires_at = $7
+WHERE envelope_id = $1 AND status <> 'processed'`
+
+const isProcessed = `SELECT count(*) FROM courier_ledger WHERE envelope_id = $1 AND status = 'processed'`
+
+// Conclude records how a run of the worker ended that was no success, in the transaction
+// of its conclusion. It reports false, and changes nothing, if the row is in a state from
+// which that is no step. An event that did not come through the intake has no row, and gets none.
+func (l *Ledger) Conclude(ctx context.Context, tx *sql.Tx, c eventing.Conclusion, now time.Time) (allowed bool, err error) {
+	status, expires := courier.StatusProcessed, l.Until(now)
+	switch c.State {
+	case eventing.StateRetrying:
+		status, expires = courier.StatusFailed, time.Time{}
+	case eventing.StateDead:
+		status = courier.StatusDeadLettered
+	}
+	var code, message any
+	if c.Err != nil {
+		code, message = string(eventing.ReasonOf(c.Err)), c.Message()
+	}
+	allowed, err = l.move(ctx, tx, c.Envelope.ID, status, c.Attempts, code, message, l.store.Time(now), l.store.Time(expires))
+	if err != nil {
+		return false, fmt.Errorf("update %s in the ledger: %w", c.Envelope.ID, err)
+	}
+	return allowed, nil
+}
+
+// move brings a row into another state, if it may; args are those of [conclude] after the status.
+func (l *Ledger) move(ctx context.Context, tx *sql.Tx, envelopeID string, to courier.Status, args ...any) (allowed bool, err error) {
+	if !concludes(courier.StatusProcessing, to) {
+		return false, nil
+	}
+	r, err := tx.ExecContext(ctx, conclude, append([]any{envelopeID, string(to)}, args...)...)
+	if err != nil {
+		return false, err
+	}
+	if n, err := r.RowsAffected(); err != nil || n > 0 {
+		return true, err
+	}
+	var processed int
+	err = tx.QueryRowContext(ctx, isProcessed, envelopeID).Scan(&processed)
+	return processed == 0, err
+}

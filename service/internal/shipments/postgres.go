@@ -1,0 +1,42 @@
+package shipments
+
+import (
+	"context"
+	"database/sql"
+	"strings"
+	"time"
+
+	"github.com/waybill-go/waybill/service/internal/courier"
+)
+
+func upsertFor(timestamp string) string { return strings.ReplaceAll(upsert, "{timestamp}", timestamp) }
+
+// postgresOne does all of [Shipments.Process] for one event in one round trip. Its parts see
+// the ledger as it was before: a twin that is about to commit is found by the inbox, whose key both insert.
+var postgresOne = `WITH known AS (SELECT 1 FROM courier_ledger WHERE envelope_id = $10 AND status = 'processed'),
+changed AS (` + upsertFor("timestamptz") + `),
+recorded AS (
+	INSERT INTO shipment_events (shipment_id, idempotency_key, event_id, outcome, occurred_at, processed_at)
+	SELECT $1, $11, $2, CASE WHEN EXISTS (SELECT 1 FROM changed) THEN 'applied' ELSE 'late' END, $4, $9 WHERE NOT EXISTS (SELECT 1 FROM known)),
+concluded AS (
+	UPDATE courier_ledger SET status = 'processed', outcome = CASE WHEN EXISTS (SELECT 1 FROM changed) THEN 'applied' ELSE 'late' END,
+		attempt_count = $12, updated_at = $9, expires_at = $13
+	WHERE envelope_id = $10 AND status <> 'processed')
+SELECT EXISTS (SELECT 1 FROM known), c.previous, c.current_state, c.order_id FROM (SELECT 1) AS one LEFT JOIN changed c ON true`
+
+func (s *Shipments) processOne(ctx context.Context, tx *sql.Tx, a *courier.Arrival, now, until time.Time) (e courier.Effect, err error) {
+	args := append(s.upsertArgs(a, now), a.Event.IdempotencyKey, a.Attempt, s.store.Time(until))
+	var known bool
+	var previous, current, order sql.NullString
+	if err := tx.QueryRowContext(ctx, postgresOne, args...).Scan(&known, &previous, &current, &order); err != nil {
+		return e, err
+	}
+	switch {
+	case known:
+	case previous.Valid:
+		e = courier.Effect{Outcome: courier.OutcomeApplied, Previous: previous.String, Current: current.String, OrderID: order.String}
+	default:
+		e.Outcome = courier.OutcomeLate
+	}
+	return e, nil
+}

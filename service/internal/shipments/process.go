@@ -1,0 +1,105 @@
+package shipments
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/waybill-go/waybill/service/internal/courier"
+)
+
+// Process applies events to their shipments, in the order given, as one after the other,
+// records what each did, and has the ledger say that they are processed, to be kept until then: all in
+// tx. A part of a shipment changes only if the event is newer than the one that set it: so the result
+// does not depend on the order of arrival. An event that the ledger has as processed is left alone.
+// No two arrivals are the same event.
+func (s *Shipments) Process(ctx context.Context, tx *sql.Tx, arrivals []courier.Arrival, now, until time.Time) ([]courier.Effect, error) {
+	if len(arrivals) > 1 && !s.store.Embedded {
+		return s.processBatch(ctx, tx, arrivals, now, until)
+	}
+	one := s.processOne
+	if s.store.Embedded {
+		one = s.processEmbedded
+	}
+	effects := make([]courier.Effect, len(arrivals))
+	for i := range arrivals {
+		var err error
+		if effects[i], err = one(ctx, tx, &arrivals[i], now, until); err != nil {
+			return nil, fmt.Errorf("shipment %s: %w", arrivals[i].Payload.ShipmentID, err)
+		}
+	}
+	return effects, nil
+}
+
+// The parts that an event may set: each has the version of the event that did.
+const (
+	newerLast  = `(excluded.last_event_at, excluded.last_event_key) > (s.last_event_at, s.last_event_key)`
+	newerState = `(excluded.state_at IS NOT NULL AND (s.state_at IS NULL OR (excluded.state_at, excluded.state_key) > (s.state_at, s.state_key)))`
+	newerOrder = `(excluded.order_at IS NOT NULL AND (s.order_at IS NULL OR (excluded.order_at, excluded.order_key) > (s.order_at, s.order_key)))`
+)
+
+// upsert does to a shipment's row what [row.apply] does in memory, and returns it if that has changed
+// anything. A row of which the event has set the state has its version in state_at and state_key.
+const upsert = `
+INSERT INTO active_shipments AS s (shipment_id, last_event_id, last_event_type, last_event_at, last_event_key, current_state, state_at, state_key,
+	order_id, order_at, order_key, metadata, created_at, updated_at)
+SELECT $1, $2, $3, CAST($4 AS {timestamp}), $5, $6, CASE WHEN $6 <> '' THEN CAST($4 AS {timestamp}) END, CASE WHEN $6 <> '' THEN $5 ELSE '' END,
+	$7, CASE WHEN $7 <> '' THEN CAST($4 AS {timestamp}) END, CASE WHEN $7 <> '' THEN $5 ELSE '' END, $8, CAST($9 AS {timestamp}), CAST($9 AS {timestamp})
+WHERE NOT EXISTS (SELECT 1 FROM courier_ledger WHERE envelope_id = $10 AND status = 'processed')
+ON CONFLICT (shipment_id) DO UPDATE SET
+	last_event_id = CASE WHEN ` + newerLast + ` THEN excluded.last_event_id ELSE s.last_event_id END,
+	last_event_type = CASE WHEN ` + newerLast + ` THEN excluded.last_event_type ELSE s.last_event_type END,
+	last_event_at = CASE WHEN ` + newerLast + ` THEN excluded.last_event_at ELSE s.last_event_at END,
+	last_event_key = CASE WHEN ` + newerLast + ` THEN excluded.last_event_key ELSE s.last_event_key END,
+	metadata = CASE WHEN ` + newerLast + ` THEN excluded.metadata ELSE s.metadata END,
+	previous_state = CASE WHEN ` + newerState + ` THEN s.current_state ELSE s.previous_state END,
+	current_state = CASE WHEN ` + newerState + ` THEN excluded.current_state ELSE s.current_state END,
+	state_at = CASE WHEN ` + newerState + ` THEN excluded.state_at ELSE s.state_at END,
+	state_key = CASE WHEN ` + newerState + ` THEN excluded.state_key ELSE s.state_key END,
+	order_id = CASE WHEN ` + newerOrder + ` THEN excluded.order_id ELSE s.order_id END,
+	order_at = CASE WHEN ` + newerOrder + ` THEN excluded.order_at ELSE s.order_at END,
+	order_key = CASE WHEN ` + newerOrder + ` THEN excluded.order_key ELSE s.order_key END,
+	updated_at = excluded.updated_at
+WHERE ` + newerLast + ` OR ` + newerState + ` OR ` + newerOrder + `
+RETURNING CASE WHEN $6 <> '' AND state_key = $5 AND state_at = CAST($4 AS {timestamp}) THEN previous_state ELSE current_state END AS previous, current_state, order_id`
+
+// upsertArgs are the parameters of upsert.
+func (s *Shipments) upsertArgs(a *courier.Arrival, now time.Time) []any {
+	v := versionOf(a.Event)
+	return []any{
+		a.Payload.ShipmentID, a.Event.EventID, a.Event.EventType, s.store.Time(v.at), v.tie, a.Payload.Status, a.Payload.OrderID,
+		string(metadata(a.Event)), s.store.Time(now), a.EnvelopeID,
+	}
+}
+
+const (
+	sqliteKnown  = `SELECT 1 FROM courier_ledger WHERE envelope_id = $1 AND status = 'processed'`
+	sqliteRecord = `INSERT INTO shipment_events (shipment_id, idempotency_key, event_id, outcome, occurred_at, processed_at) VALUES ($1, $2, $3, $4, $5, $6)`
+	sqliteLedger = `UPDATE courier_ledger SET status = 'processed', outcome = $2, attempt_count = $3, updated_at = $4, expires_at = $5 WHERE envelope_id = $1`
+)
+
+var sqliteUpsert = upsertFor("TEXT")
+
+// processEmbedded does it in several statements: there is nobody to wait for, and no way to.
+func (s *Shipments) processEmbedded(ctx context.Context, tx *sql.Tx, a *courier.Arrival, now, until time.Time) (e courier.Effect, err error) {
+	var known int
+	if err := tx.QueryRowContext(ctx, sqliteKnown, a.EnvelopeID).Scan(&known); !errors.Is(err, sql.ErrNoRows) {
+		return e, err
+	}
+	e.Outcome = courier.OutcomeApplied
+	err = tx.QueryRowContext(ctx, sqliteUpsert, s.upsertArgs(a, now)...).Scan(&e.Previous, &e.Current, &e.OrderID)
+	if errors.Is(err, sql.ErrNoRows) {
+		e.Outcome, err = courier.OutcomeLate, nil
+	}
+	if err != nil {
+		return e, err
+	}
+	if _, err := tx.ExecContext(ctx, sqliteRecord, a.Payload.ShipmentID, a.Event.IdempotencyKey, a.Event.EventID, string(e.Outcome),
+		s.store.Time(a.Event.OccurredAt), s.store.Time(now)); err != nil {
+		return e, err
+	}
+	_, err = tx.ExecContext(ctx, sqliteLedger, a.EnvelopeID, string(e.Outcome), a.Attempt, s.store.Time(now), s.store.Time(until))
+	return e, err
+}
