@@ -67,7 +67,7 @@ var sqlDialect = func() sqlstore.Dialect {
 	d := dialect
 	d.List = func(values []string) any { return textArray(values) }
 	d.Ints = func(values []int64) any { return intArray(values) }
-	d.AppendMany = nil
+	d.AppendMany = appendManyText
 	d.LockKeys = lockKeys(func(values []string) any { return textArray(values) })
 	return d
 }()
@@ -83,17 +83,40 @@ func intArray(values []int64) string {
 	return string(append(b, '}'))
 }
 
+var quoteText = strings.NewReplacer(`\`, `\\`, `"`, `\"`)
+
 // textArray writes an array literal
 // (https://www.postgresql.org/docs/current/arrays.html#ARRAYS-IO).
 func textArray(values []string) string {
-	quote := strings.NewReplacer(`\`, `\\`, `"`, `\"`)
+	elements := make([]*string, len(values))
+	for i := range values {
+		elements[i] = &values[i]
+	}
+	return nullableArray(elements)
+}
+
+// nullableArray writes an array literal in which nil is NULL.
+func nullableArray(values []*string) string {
+	size := 2
+	for _, v := range values {
+		if v != nil {
+			size += len(*v) + len(*v)/8 + 3
+		}
+	}
 	var b strings.Builder
+	b.Grow(size)
 	b.WriteByte('{')
 	for i, v := range values {
 		if i > 0 {
 			b.WriteByte(',')
 		}
-		b.WriteString(`"` + quote.Replace(v) + `"`)
+		if v == nil {
+			b.WriteString("NULL")
+			continue
+		}
+		b.WriteByte('"')
+		_, _ = quoteText.WriteString(&b, *v) // a builder takes everything
+		b.WriteByte('"')
 	}
 	b.WriteByte('}')
 	return b.String()
