@@ -163,6 +163,6 @@ type recorded struct {
 
 func (r *recorded) add(a *courier.Arrival, outcome courier.Outcome) {
 	r.shipments, r.keys, r.eventIDs = append(r.shipments, a.Payload.ShipmentID), append(r.keys, a.Event.IdempotencyKey), append(r.eventIDs, a.Event.EventID)
-	r.outcomes, r.occurred = append(r.outcomes, string(outcome)), append(r.occurred, a.Event.OccurredAt.UTC())
+	r.outcomes, r.occurred = append(r.outcomes, string(outcome)), append(r.occurred, versionOf(a.Event).at)
 	r.envelopes, r.attempts = append(r.envelopes, a.EnvelopeID), append(r.attempts, int32(a.Attempt)) //nolint:gosec // it is small
 }

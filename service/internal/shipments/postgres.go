@@ -3,13 +3,11 @@ package shipments
 import (
 	"context"
 	"database/sql"
-	"strings"
+	"fmt"
 	"time"
 
 	"github.com/waybill-go/waybill/service/internal/courier"
 )
-
-func upsertFor(timestamp string) string { return strings.ReplaceAll(upsert, "{timestamp}", timestamp) }
 
 // postgresOne does all of [Shipments.Process] for one event in one round trip. Its parts see
 // the ledger as it was before: a twin that is about to commit is found by the inbox, whose key both insert.
@@ -29,7 +27,7 @@ func (s *Shipments) processOne(ctx context.Context, tx *sql.Tx, a *courier.Arriv
 	var known bool
 	var previous, current, order sql.NullString
 	if err := tx.QueryRowContext(ctx, postgresOne, args...).Scan(&known, &previous, &current, &order); err != nil {
-		return e, err
+		return e, fmt.Errorf("shipment %s: %w", a.Payload.ShipmentID, err)
 	}
 	switch {
 	case known:

@@ -3,8 +3,7 @@ package shipments
 import (
 	"context"
 	"database/sql"
-	"errors"
-	"fmt"
+	"strings"
 	"time"
 
 	"github.com/waybill-go/waybill/service/internal/courier"
@@ -16,18 +15,17 @@ import (
 // does not depend on the order of arrival. An event that the ledger has as processed is left alone.
 // No two arrivals are the same event.
 func (s *Shipments) Process(ctx context.Context, tx *sql.Tx, arrivals []courier.Arrival, now, until time.Time) ([]courier.Effect, error) {
-	if len(arrivals) > 1 && !s.store.Embedded {
+	switch {
+	case s.store.Embedded:
+		return s.processEmbedded(ctx, tx, arrivals, now, until)
+	case len(arrivals) > 1:
 		return s.processBatch(ctx, tx, arrivals, now, until)
-	}
-	one := s.processOne
-	if s.store.Embedded {
-		one = s.processEmbedded
 	}
 	effects := make([]courier.Effect, len(arrivals))
 	for i := range arrivals {
 		var err error
-		if effects[i], err = one(ctx, tx, &arrivals[i], now, until); err != nil {
-			return nil, fmt.Errorf("shipment %s: %w", arrivals[i].Payload.ShipmentID, err)
+		if effects[i], err = s.processOne(ctx, tx, &arrivals[i], now, until); err != nil {
+			return nil, err
 		}
 	}
 	return effects, nil
@@ -65,6 +63,8 @@ ON CONFLICT (shipment_id) DO UPDATE SET
 WHERE ` + newerLast + ` OR ` + newerState + ` OR ` + newerOrder + `
 RETURNING CASE WHEN $6 <> '' AND state_key = $5 AND state_at = CAST($4 AS {timestamp}) THEN previous_state ELSE current_state END AS previous, current_state, order_id`
 
+func upsertFor(timestamp string) string { return strings.ReplaceAll(upsert, "{timestamp}", timestamp) }
+
 // upsertArgs are the parameters of upsert.
 func (s *Shipments) upsertArgs(a *courier.Arrival, now time.Time) []any {
 	v := versionOf(a.Event)
@@ -72,34 +72,4 @@ func (s *Shipments) upsertArgs(a *courier.Arrival, now time.Time) []any {
 		a.Payload.ShipmentID, a.Event.EventID, a.Event.EventType, s.store.Time(v.at), v.tie, a.Payload.Status, a.Payload.OrderID,
 		string(metadata(a.Event)), s.store.Time(now), a.EnvelopeID,
 	}
-}
-
-const (
-	sqliteKnown  = `SELECT 1 FROM courier_ledger WHERE envelope_id = $1 AND status = 'processed'`
-	sqliteRecord = `INSERT INTO shipment_events (shipment_id, idempotency_key, event_id, outcome, occurred_at, processed_at) VALUES ($1, $2, $3, $4, $5, $6)`
-	sqliteLedger = `UPDATE courier_ledger SET status = 'processed', outcome = $2, attempt_count = $3, updated_at = $4, expires_at = $5 WHERE envelope_id = $1`
-)
-
-var sqliteUpsert = upsertFor("TEXT")
-
-// processEmbedded does it in several statements: there is nobody to wait for, and no way to.
-func (s *Shipments) processEmbedded(ctx context.Context, tx *sql.Tx, a *courier.Arrival, now, until time.Time) (e courier.Effect, err error) {
-	var known int
-	if err := tx.QueryRowContext(ctx, sqliteKnown, a.EnvelopeID).Scan(&known); !errors.Is(err, sql.ErrNoRows) {
-		return e, err
-	}
-	e.Outcome = courier.OutcomeApplied
-	err = tx.QueryRowContext(ctx, sqliteUpsert, s.upsertArgs(a, now)...).Scan(&e.Previous, &e.Current, &e.OrderID)
-	if errors.Is(err, sql.ErrNoRows) {
-		e.Outcome, err = courier.OutcomeLate, nil
-	}
-	if err != nil {
-		return e, err
-	}
-	if _, err := tx.ExecContext(ctx, sqliteRecord, a.Payload.ShipmentID, a.Event.IdempotencyKey, a.Event.EventID, string(e.Outcome),
-		s.store.Time(a.Event.OccurredAt), s.store.Time(now)); err != nil {
-		return e, err
-	}
-	_, err = tx.ExecContext(ctx, sqliteLedger, a.EnvelopeID, string(e.Outcome), a.Attempt, s.store.Time(now), s.store.Time(until))
-	return e, err
 }

@@ -77,8 +77,8 @@ func (w *Worker[Tx]) Register(r *router.Router, policy eventing.Policy) error {
 	}, router.On("*"))
 }
 
-// linger: a batch is what is there when it begins. Under load that is what has come while others ran.
-const linger = -1
+// linger is how long the first event waits for others, lest it goes alone while hundreds come.
+const linger = time.Millisecond
 
 // handle processes events in their transaction: what they do to shipments, the ledger's
 // rows, and what others are told.
