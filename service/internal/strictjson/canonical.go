@@ -5,7 +5,6 @@ import (
 	"math/big"
 	"slices"
 	"strconv"
-	"strings"
 )
 
 // AppendCanonical appends the canonical text of the value in raw to dst: two
@@ -27,7 +26,7 @@ type canonicaliser struct {
 
 // member is where the canonical text of an object's member stands in dst.
 type member struct {
-	key        string
+	key        []byte
 	start, end int
 }
 
@@ -82,7 +81,7 @@ func (c *canonicaliser) object() {
 			from := c.pos
 			c.pos = skipText(c.raw, from)
 			literal := c.raw[from:c.pos]
-			m.key = unescape(literal)
+			m.key = unescaped(literal)
 			c.text(literal)
 			c.dst = append(c.dst, ':')
 			c.space()
@@ -93,7 +92,7 @@ func (c *canonicaliser) object() {
 			members = append(members, m)
 		})
 	}
-	byKey := func(a, b member) int { return strings.Compare(a.key, b.key) }
+	byKey := func(a, b member) int { return bytes.Compare(a.key, b.key) }
 	if !slices.IsSortedFunc(members, byKey) {
 		slices.SortFunc(members, byKey)
 		unsorted := bytes.Clone(c.dst[first:])
@@ -125,7 +124,7 @@ func (c *canonicaliser) text(literal []byte) {
 	}
 	const digits = "0123456789abcdef"
 	c.dst = append(c.dst, '"')
-	for _, b := range []byte(unescape(literal)) {
+	for _, b := range unescaped(literal) {
 		switch {
 		case b == '"' || b == '\\':
 			c.dst = append(c.dst, '\\', b)

@@ -12,30 +12,50 @@ import (
 // something arbitrary, without a panic.
 func Members(raw []byte) iter.Seq2[string, []byte] {
 	return func(yield func(string, []byte) bool) {
-		s := scanner{raw: raw}
-		if s.space(); !s.take('{') {
+		members(raw, func(key, value []byte) bool { return yield(string(key), value) })
+	}
+}
+
+// Find returns the values of the members of the object in raw that have the given names: as
+// [Members] yields them, nil for those that are missing.
+func Find(raw []byte, names []string) [][]byte {
+	values := make([][]byte, len(names))
+	members(raw, func(key, value []byte) bool {
+		for i, name := range names {
+			if string(key) == name {
+				values[i] = value
+				break
+			}
+		}
+		return true
+	})
+	return values
+}
+
+func members(raw []byte, yield func(key, value []byte) bool) {
+	s := scanner{raw: raw}
+	if s.space(); !s.take('{') {
+		return
+	}
+	for {
+		s.space()
+		start := s.pos
+		if !s.take('"') {
 			return
 		}
-		for {
-			s.space()
-			start := s.pos
-			if !s.take('"') {
-				return
-			}
-			s.pos = skipText(raw, start)
-			key := unescape(raw[start:s.pos])
-			if s.space(); !s.take(':') {
-				return
-			}
-			s.space()
-			start = s.pos
-			s.pos = skip(raw, start)
-			if !yield(key, raw[start:s.pos]) {
-				return
-			}
-			if s.space(); !s.take(',') {
-				return
-			}
+		s.pos = skipText(raw, start)
+		key := unescaped(raw[start:s.pos])
+		if s.space(); !s.take(':') {
+			return
+		}
+		s.space()
+		start = s.pos
+		s.pos = skip(raw, start)
+		if !yield(key, raw[start:s.pos]) {
+			return
+		}
+		if s.space(); !s.take(',') {
+			return
 		}
 	}
 }
@@ -64,18 +84,21 @@ func IsObject(raw []byte) bool {
 
 // unescape returns the string of a literal, quotes included. The literal is
 // valid, or the result arbitrary.
-func unescape(literal []byte) string {
+func unescape(literal []byte) string { return string(unescaped(literal)) }
+
+// unescaped is unescape, and aliases the literal where that has no escapes.
+func unescaped(literal []byte) []byte {
 	if len(literal) < 2 {
-		return ""
+		return nil
 	}
 	if bytes.IndexByte(literal, '\\') < 0 {
-		return string(literal[1 : len(literal)-1])
+		return literal[1 : len(literal)-1]
 	}
 	var s string
 	if err := json.Unmarshal(literal, &s); err != nil {
-		return "" // unreachable for what Check let through
+		return nil // unreachable for what Check let through
 	}
-	return s
+	return []byte(s)
 }
 
 // skip returns the index after the value that starts at raw[at].
