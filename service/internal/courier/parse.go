@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 	"unicode"
@@ -43,11 +44,7 @@ func Parse(raw []byte) (Event, []FieldError) {
 	if !strictjson.IsObject(raw) {
 		return Event{}, []FieldError{{Message: "must be a JSON object"}}
 	}
-	fields := map[string][]byte{}
-	for key, value := range strictjson.Members(raw) {
-		fields[key] = value
-	}
-	p := parser{fields: fields}
+	p := newParser(raw, "", bodyFields)
 	ev := Event{
 		EventID:        p.required("eventId", MaxIDLength),
 		EventType:      p.required("eventType", MaxEventTypeLength),
@@ -55,9 +52,9 @@ func Parse(raw []byte) (Event, []FieldError) {
 		Source:         p.required("source", MaxIDLength),
 		IdempotencyKey: p.required("idempotencyKey", MaxIDLength),
 	}
-	payload, present := fields["payload"]
+	payload := p.field("payload")
 	switch {
-	case !present:
+	case payload == nil:
 		p.fault("payload", "is required")
 	case !strictjson.IsObject(payload):
 		p.fault("payload", "must be an object")
@@ -89,14 +86,7 @@ func DecodePayload(raw []byte) (Payload, error) {
 }
 
 func parsePayload(raw []byte) (Payload, []FieldError) {
-	fields := make(map[string][]byte, 3)
-	for key, value := range strictjson.Members(raw) {
-		switch key {
-		case "shipmentId", "orderId", "status":
-			fields[key] = value
-		}
-	}
-	p := parser{prefix: "payload.", fields: fields}
+	p := newParser(raw, "payload.", payloadFields)
 	payload := Payload{
 		ShipmentID: p.required("shipmentId", MaxIDLength),
 		OrderID:    p.identifier("orderId", MaxIDLength),
@@ -105,11 +95,25 @@ func parsePayload(raw []byte) (Payload, []FieldError) {
 	return payload, p.faults
 }
 
+// The fields that the gateway reads.
+var (
+	bodyFields    = []string{"eventId", "eventType", "occurredAt", "source", "idempotencyKey", "payload"}
+	payloadFields = []string{"shipmentId", "orderId", "status"}
+)
+
 type parser struct {
 	prefix string
-	fields map[string][]byte
+	names  []string
+	values [][]byte // nil: absent
 	faults []FieldError
 }
+
+func newParser(raw []byte, prefix string, names []string) parser {
+	return parser{prefix: prefix, names: names, values: strictjson.Find(raw, names)}
+}
+
+// field returns a field's value, nil if it is absent.
+func (p *parser) field(name string) []byte { return p.values[slices.Index(p.names, name)] }
 
 func (p *parser) fault(name, format string, args ...any) {
 	p.faults = append(p.faults, FieldError{Field: p.prefix + name, Message: fmt.Sprintf(format, args...)})
@@ -118,8 +122,8 @@ func (p *parser) fault(name, format string, args ...any) {
 // required reads an identifier that must be there and not be blank.
 func (p *parser) required(name string, most int) string {
 	before := len(p.faults)
-	raw, present := p.fields[name]
-	if !present {
+	raw := p.field(name)
+	if raw == nil {
 		p.fault(name, "is required")
 		return ""
 	}
@@ -147,8 +151,8 @@ func (p *parser) identifier(name string, most int) string {
 
 // optional reads a string; null and absence are the empty one.
 func (p *parser) optional(name string, most int) string {
-	raw, present := p.fields[name]
-	if !present || strictjson.IsNull(raw) {
+	raw := p.field(name)
+	if raw == nil || strictjson.IsNull(raw) {
 		return ""
 	}
 	value, ok := strictjson.String(raw)

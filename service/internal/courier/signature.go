@@ -7,9 +7,11 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"hash"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -56,7 +58,24 @@ func (s Secret) ValidAt(now time.Time) bool {
 // Keyring holds the secrets that the gateway trusts. It is safe for concurrent
 // use.
 type Keyring struct {
-	secrets atomic.Pointer[[]Secret]
+	secrets atomic.Pointer[[]*signer]
+}
+
+// signer is a secret, and hashes that are keyed with it already.
+type signer struct {
+	Secret
+
+	macs sync.Pool
+}
+
+func (s *signer) digest(timestamp string, body []byte) []byte {
+	mac, ok := s.macs.Get().(hash.Hash)
+	if !ok {
+		mac = hmac.New(sha256.New, s.Value)
+	}
+	defer s.macs.Put(mac)
+	mac.Reset()
+	return digest(mac, timestamp, body)
 }
 
 // NewKeyring returns a keyring of the given secrets. It refuses an empty
@@ -93,7 +112,11 @@ func (k *Keyring) Replace(secrets ...Secret) error {
 		}
 		known[s.KeyID] = true
 	}
-	k.secrets.Store(&secrets)
+	signers := make([]*signer, len(secrets))
+	for i, s := range secrets {
+		signers[i] = &signer{Secret: s}
+	}
+	k.secrets.Store(&signers)
 	return nil
 }
 
@@ -164,7 +187,7 @@ func (k *Keyring) Verify(sig Signature, body []byte, now time.Time, maxSkew time
 	}
 	v := Verified{Meta: SignatureMeta{Algorithm: algorithm, Timestamp: timestamp, Signature: sig.Value}}
 	for _, s := range candidates {
-		if hmac.Equal(mac, digest(s.Value, sig.Timestamp, body)) {
+		if hmac.Equal(mac, s.digest(sig.Timestamp, body)) {
 			v.sources = append(v.sources, s.Source)
 		}
 	}
@@ -174,8 +197,8 @@ func (k *Keyring) Verify(sig Signature, body []byte, now time.Time, maxSkew time
 	return v, nil
 }
 
-func (k *Keyring) candidates(keyID string, now time.Time) ([]Secret, error) {
-	var found []Secret
+func (k *Keyring) candidates(keyID string, now time.Time) ([]*signer, error) {
+	var found []*signer
 	for _, s := range *k.secrets.Load() {
 		if s.ValidAt(now) && (keyID == "" || s.KeyID == keyID) {
 			found = append(found, s)
@@ -220,8 +243,7 @@ func decodeMAC(s string) ([]byte, error) {
 	return mac, nil
 }
 
-func digest(secret []byte, timestamp string, body []byte) []byte {
-	mac := hmac.New(sha256.New, secret)
+func digest(mac hash.Hash, timestamp string, body []byte) []byte {
 	mac.Write([]byte(timestamp))
 	mac.Write([]byte{'.'})
 	mac.Write(body)
@@ -233,5 +255,5 @@ func digest(secret []byte, timestamp string, body []byte) []byte {
 // in hexadecimal.
 func Sign(secret, body []byte, at time.Time) (timestamp, signature string) {
 	timestamp = strconv.FormatInt(at.Unix(), 10)
-	return timestamp, hex.EncodeToString(digest(secret, timestamp, body))
+	return timestamp, hex.EncodeToString(digest(hmac.New(sha256.New, secret), timestamp, body))
 }
