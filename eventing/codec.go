@@ -51,22 +51,6 @@ func EncodeEnvelope(e Envelope) ([]byte, error) {
 	return encode(e)
 }
 
-func encode(e Envelope) ([]byte, error) {
-	var buf bytes.Buffer
-	enc := json.NewEncoder(&buf)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(wireEnvelope{
-		EventID: e.ID, EventType: e.Type, OccurredAt: e.OccurredAt.UTC(), CorrelationID: e.CorrelationID,
-		TenantID: e.TenantID, StationID: e.StationID, SchemaVersion: e.SchemaVersion, CausationID: e.CausationID,
-		AggregateType: e.AggregateType, AggregateID: e.AggregateID, OrderingKey: e.OrderingKey,
-		IdempotencyKey: e.IdempotencyKey, TraceParent: e.TraceParent, TraceState: e.TraceState, Payload: e.Payload,
-	}); err != nil {
-		return nil, &InvalidEventError{EventID: e.ID, Field: "payload", Problem: err.Error()}
-	}
-	b := bytes.TrimSuffix(buf.Bytes(), []byte{'\n'})
-	return b, checkSize(e, len(b))
-}
-
 func checkSize(e Envelope, n int) error {
 	if n > MaxEnvelopeBytes {
 		return &InvalidEventError{EventID: e.ID, Field: "payload", Problem: fmt.Sprintf(
