@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
 	_ "github.com/jackc/pgx/v5/stdlib" // the driver "pgx"
 
 	"github.com/waybill-go/waybill/eventing"
@@ -38,6 +39,8 @@ type Store struct {
 	Read *sql.DB
 	// Embedded: a file of this process, not a server.
 	Embedded bool
+	// Pool has connections of its own to PostgreSQL, for pgx. It is nil on SQLite.
+	Pool *pgxpool.Pool
 
 	schema     Schema
 	close      func() error
@@ -141,6 +144,7 @@ func openSQLiteFile(ctx context.Context, path string) (*Store, error) {
 // Connections to PostgreSQL.
 const (
 	maxOpenConns = 24
+	maxPoolConns = 2
 	connIdleTime = 5 * time.Minute
 )
 
@@ -155,8 +159,16 @@ func openPostgres(ctx context.Context, address string) (*Store, error) {
 	if err := db.PingContext(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("the database %q: %w", Masked(address), err), db.Close())
 	}
+	pool, err := openPool(ctx, address)
+	if err != nil {
+		return nil, errors.Join(err, db.Close())
+	}
 	return &Store{
-		Events: pgstore.NewSQL(db), Read: db, schema: Schema{db, migrationsOf(schemePostgres)}, close: db.Close,
+		Events: pgstore.NewSQL(db), Read: db, Pool: pool, schema: Schema{db, migrationsOf(schemePostgres)},
+		close: func() error {
+			pool.Close()
+			return db.Close()
+		},
 		timestamps: func(t time.Time) any {
 			if t.IsZero() {
 				return nil
@@ -165,6 +177,20 @@ func openPostgres(ctx context.Context, address string) (*Store, error) {
 		},
 		forUpdate: " FOR UPDATE",
 	}, nil
+}
+
+// openPool makes a pool that connects when it is first used.
+func openPool(ctx context.Context, address string) (*pgxpool.Pool, error) {
+	config, err := pgxpool.ParseConfig(address)
+	if err != nil {
+		return nil, fmt.Errorf("the database %q is not an address of PostgreSQL", Masked(address))
+	}
+	config.MaxConns, config.MaxConnIdleTime = maxPoolConns, connIdleTime
+	pool, err := pgxpool.NewWithConfig(ctx, config)
+	if err != nil {
+		return nil, fmt.Errorf("the database %q: %w", Masked(address), err)
+	}
+	return pool, nil
 }
 
 // Close closes the database.
