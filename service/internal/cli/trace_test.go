@@ -68,7 +68,7 @@ func (l life) accept(id, source string) eventing.Envelope {
 		TraceID: strings.Repeat("0", 32-len(id)) + id, Payload: json.RawMessage(`{"shipmentId":"shp_` + id + `","status":"picked_up","note":"` + hidden + `"}`),
 		SignatureMeta: courier.SignatureMeta{Signature: "the-signature"},
 	}
-	taken := intake.New(eventing.NewOutbox(l.db.Events, eventing.OutboxConfig{}), ledger.New(l.db, time.Hour))
+	taken := intake.New(intake.Config{Store: ledger.New(l.db, time.Hour).Receiver(eventing.OutboxConfig{})})
 	_, err := taken.Accept(l.Context(), e, strings.Repeat("ab", 32))
 	must(l.T, err)
 	var encoded []byte

@@ -32,7 +32,8 @@ type gateway struct {
 	metrics    *metrics
 	shipments  *shipments.Shipments
 	ledger     *ledger.Ledger
-	broker     *broker // nil for the API alone
+	intake     *intake.Intake // nil without the API
+	broker     *broker        // nil for the API alone
 	router     *router.Router
 	dispatcher *eventing.Dispatcher
 	pruner     *eventing.Pruner
@@ -113,13 +114,14 @@ func (g *gateway) handler(s *store.Store) (http.Handler, error) {
 	if err != nil {
 		return nil, err
 	}
+	g.intake = intake.New(intake.Config{Store: g.ledger.Receiver(eventing.OutboxConfig{Now: g.cfg.now})})
 	letters := eventing.NewDeadLetters(s.Events)
 	g.pressure = newPressure(g.cfg, s)
 	if err := g.metrics.register(g.pressure.refused, g.pressure.overloaded, g.pressure.pendingIs); err != nil {
 		return nil, err
 	}
 	return httpapi.New(httpapi.Config{
-		Acceptor:    intake.New(eventing.NewOutbox(s.Events, eventing.OutboxConfig{Now: g.cfg.now}), g.ledger),
+		Acceptor:    g.intake,
 		Reader:      &reads.Reads{Shipments: g.shipments, Ledger: g.ledger, DeadLetters: letters},
 		DeadLetters: letters,
 		Keyring:     keyring, Tokens: tokens, MaxSkew: g.cfg.SignatureMaxSkew, Logger: g.cfg.Logger, Now: g.cfg.now, Checks: checks,

@@ -55,7 +55,8 @@ func runCommitter(ctx context.Context) (err error) {
 
 // acceptEach has the intake accept events, one after the other.
 func acceptEach(ctx context.Context, s *store.Store, accepted func()) error {
-	in := intake.New(eventing.NewOutbox(s.Events, eventing.OutboxConfig{}), ledger.New(s, day))
+	in := intake.New(intake.Config{Store: ledger.New(s, day).Receiver(eventing.OutboxConfig{})})
+	defer in.Close(ctx)
 	for i := range int64(commits) {
 		var e courier.Event
 		body, _ := event(i, shipmentCount, time.Now())

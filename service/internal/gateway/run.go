@@ -127,6 +127,9 @@ func (g *gateway) serve(ctx context.Context, listener net.Listener) error {
 	if stopErr := g.server.Shutdown(drain); stopErr != nil {
 		err = errors.Join(err, fmt.Errorf("stop the API: %w", stopErr), g.server.Close())
 	}
+	if g.intake != nil {
+		_ = g.intake.Close(drain) // what nobody waits for any longer
+	}
 	stopWork()
 	err = errors.Join(err, within(drain, func() error {
 		working.Wait()

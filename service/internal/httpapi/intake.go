@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/waybill-go/waybill/service/internal/courier"
+	"github.com/waybill-go/waybill/service/internal/strictjson"
 )
 
 const (
@@ -47,11 +48,13 @@ func (a *api) intake(w http.ResponseWriter, r *http.Request) {
 	case errors.Is(err, ErrConflict):
 		a.refuse(w, r, problemConflict.with("an event with this idempotency key and another body was accepted before; send changed content under a new key",
 			courier.FieldError{Field: "idempotencyKey", Message: "is known with another body"}))
+	case errors.Is(err, ErrBusy):
+		a.refuse(w, r, problemUnavailable.with("the event was not stored: too many wait already; send it again"))
 	case err != nil:
 		a.Logger.ErrorContext(ctx, "accept an event", "error", err, "traceId", ev.TraceID)
 		a.refuse(w, r, problemUnavailable.with("the event could not be stored; send it again"))
 	default:
-		a.answer(w, r, http.StatusAccepted, contentTypeJSON, accepted{TraceID: known})
+		a.accept(w, r, known)
 	}
 }
 
@@ -60,6 +63,13 @@ func overloaded(retryAfter time.Duration, reason string) *problem {
 	p := problemOverloaded.with("the event was not stored: " + reason + "; send it again later")
 	p.headers = http.Header{"Retry-After": {strconv.Itoa(max(1, int(retryAfter.Seconds())))}}
 	return p
+}
+
+// accept answers with an [accepted], as [api.answer] would.
+func (a *api) accept(w http.ResponseWriter, r *http.Request, traceID string) {
+	body := append(make([]byte, 0, 64), `{"traceId":`...)
+	body = append(strictjson.AppendString(body, traceID), "}\n"...)
+	a.write(w, r, http.StatusAccepted, jsonType, body)
 }
 
 // receive reads the request and holds it to the rules, cheapest and most
@@ -115,9 +125,11 @@ func checkMediaType(h http.Header) *problem {
 }
 
 func (a *api) readBody(r *http.Request) ([]byte, *problem) {
-	tooLarge := problemTooLarge.with(fmt.Sprintf("the body must be at most %d bytes long", a.MaxBodyBytes))
+	tooLarge := func() *problem {
+		return problemTooLarge.with(fmt.Sprintf("the body must be at most %d bytes long", a.MaxBodyBytes))
+	}
 	if r.ContentLength > a.MaxBodyBytes && r.Header.Get("Expect") != "" {
-		return nil, tooLarge // the client waits for our word before it sends
+		return nil, tooLarge() // the client waits for our word before it sends
 	}
 	var body bytes.Buffer
 	if r.ContentLength > 0 {
@@ -131,7 +143,7 @@ func (a *api) readBody(r *http.Request) ([]byte, *problem) {
 		return nil, problemBody.with("the body ended before its announced length, or its encoding is broken")
 	case int64(body.Len()) > a.MaxBodyBytes:
 		_, _ = io.CopyN(io.Discard, r.Body, drainBytes) // for the client's sake; refused either way
-		return nil, tooLarge
+		return nil, tooLarge()
 	}
 	return body.Bytes(), nil
 }

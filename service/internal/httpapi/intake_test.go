@@ -233,6 +233,22 @@ func TestIntakeGivesUpOnAStuckStore(t *testing.T) {
 	wantProblem(t, f.do(signed(event)), 503, "send it again")
 }
 
+// Who comes when too many wait already is told at once when to come again, and that is no
+// error to look into.
+func TestIntakeIsBusy(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.acceptor.err = fmt.Errorf("accept: %w", ErrBusy)
+	w := f.do(signed(event))
+	wantProblem(t, w, 503, "too many wait already")
+	if got := w.Header().Get("Retry-After"); got != "1" {
+		t.Errorf("Retry-After is %q", got)
+	}
+	if log := f.log.String(); strings.Contains(log, "accept an event") || !strings.Contains(log, "route="+intakePath) {
+		t.Errorf("the log has %s, want the request alone", log)
+	}
+}
+
 func TestIntakeTraceparent(t *testing.T) {
 	t.Parallel()
 	const good = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -320,7 +336,7 @@ func BenchmarkIntake(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	handler, err := New(Config{Acceptor: instant{}, Reader: reader{}, Keyring: keyring, Now: func() time.Time { return now }})
+	handler, err := New(Config{Acceptor: instant{}, Reader: reader{}, Keyring: keyring, DeadLetters: &letters{}, Now: func() time.Time { return now }})
 	if err != nil {
 		b.Fatal(err)
 	}

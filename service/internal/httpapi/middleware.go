@@ -30,7 +30,7 @@ func (a *api) logged(next http.Handler) http.Handler {
 			}
 			a.Logger.LogAttrs(r.Context(), level, "request",
 				slog.String("method", r.Method),
-				slog.String("route", chi.RouteContext(r.Context()).RoutePattern()),
+				slog.String("route", route(r)),
 				slog.Int("status", ww.Status()),
 				slog.Int("bytes", ww.BytesWritten()),
 				slog.Duration("duration", time.Since(start)),
@@ -39,6 +39,14 @@ func (a *api) logged(next http.Handler) http.Handler {
 		}()
 		next.ServeHTTP(ww, r)
 	})
+}
+
+// route is the pattern of a request's path. What did not come through the router is the intake's.
+func route(r *http.Request) string {
+	if c := chi.RouteContext(r.Context()); c != nil {
+		return c.RoutePattern()
+	}
+	return intakePath
 }
 
 // recovered answers 500 where a handler panics: one request is lost, not the

@@ -69,9 +69,9 @@ func (a *api) routes() error {
 	a.schemas(d, reads.OpenAPI())
 
 	// Without this, GET would fall through to the event that is called "courier".
-	a.router.Handle("/v1/events/courier", a.allowOnly(http.MethodPost))
-	a.router.Post("/v1/events/courier", a.intake)
-	intake := d.operation("accept-event", http.MethodPost, "/v1/events/courier",
+	a.router.Handle(intakePath, a.allowOnly(http.MethodPost))
+	a.router.Post(intakePath, a.intake)
+	intake := d.operation("accept-event", http.MethodPost, intakePath,
 		"Accept a courier's event, durably", "signature", 400, 401, 405, 408, 409, 413, 415, 503)
 	intake.Description = "The JSON Schema of the body is at /schemas/courier-event/1."
 	intake.Parameters = signatureParameters()

@@ -83,9 +83,13 @@ func (a *api) answer(w http.ResponseWriter, r *http.Request, status int, content
 		a.Logger.ErrorContext(r.Context(), "encode the answer", "error", err, "traceId", traceID(r.Context()))
 		status, body = http.StatusInternalServerError, []byte(`{}`)
 	}
-	w.Header().Set("Content-Type", contentType)
+	a.write(w, r, status, []string{contentType}, append(body, '\n'))
+}
+
+func (a *api) write(w http.ResponseWriter, r *http.Request, status int, contentType []string, body []byte) {
+	w.Header()["Content-Type"] = contentType
 	w.WriteHeader(status)
-	if _, err := w.Write(append(body, '\n')); err != nil {
+	if _, err := w.Write(body); err != nil {
 		a.Logger.DebugContext(r.Context(), "write the answer", "error", err, "traceId", traceID(r.Context()))
 	}
 }

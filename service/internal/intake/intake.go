@@ -1,76 +1,160 @@
 // Package intake takes accepted events over durably: ledger and outbox in one
-// transaction.
+// transaction, which concurrent requests share.
 package intake
 
 import (
-	"bytes"
+	"cmp"
 	"context"
-	"database/sql"
-	"encoding/json"
 	"errors"
 	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
 
-	"github.com/waybill-go/waybill/eventing"
 	"github.com/waybill-go/waybill/service/internal/courier"
 	"github.com/waybill-go/waybill/service/internal/httpapi"
-	"github.com/waybill-go/waybill/service/internal/ledger"
 )
 
-// Intake implements [httpapi.Acceptor].
+// Config configures an [Intake].
+type Config struct {
+	Store Store // required
+	// Timeout bounds a transaction. Default: 10 s.
+	Timeout time.Duration
+	// MaxGroup bounds the events of a transaction. Default: 256.
+	MaxGroup int
+	// MaxGroupBytes bounds their size; one event may be larger. Default: 4 MiB.
+	MaxGroupBytes int
+	// MaxWaiting bounds the events that wait for a transaction. Default: 4,096.
+	MaxWaiting int
+	// MaxWaitingBytes bounds their size. Default: 64 MiB.
+	MaxWaitingBytes int
+}
+
+// Intake implements [httpapi.Acceptor]. One transaction is under way at a time. The first event
+// has one to itself, at once; those that come meanwhile go together in the next. Nothing
+// lingers: a group is as large as what came while the last one was committed.
 type Intake struct {
-	outbox *eventing.Outbox[*sql.Tx]
-	ledger *ledger.Ledger
+	cfg  Config
+	ctx  context.Context // of the transactions: no request's end cancels them
+	stop context.CancelFunc
+
+	committer sync.WaitGroup
+
+	mu      sync.Mutex
+	waiting []*request
+	bytes   int  // of those that wait
+	running bool // the committer
+	closed  bool
 }
 
 var _ httpapi.Acceptor = (*Intake)(nil)
 
-// New returns an intake.
-func New(outbox *eventing.Outbox[*sql.Tx], l *ledger.Ledger) *Intake { return &Intake{outbox, l} }
-
-// AggregateType is that of couriers' events; the aggregate is the shipment.
-const AggregateType = "shipment"
-
-// Accept implements [httpapi.Acceptor].
-func (i *Intake) Accept(ctx context.Context, e courier.Event, bodyHash string) (traceID string, err error) {
-	p, err := courier.DecodePayload(e.Payload)
-	if err != nil {
-		return "", fmt.Errorf("accept %s: %w", e.EventID, err)
-	}
-	e.Attempt = 1
-	body, err := encode(e)
-	if err != nil {
-		return "", fmt.Errorf("accept %s: %w", e.EventID, err)
-	}
-	err = i.outbox.InTx(ctx, func(tx *sql.Tx) error {
-		known, fresh, err := i.ledger.Receive(ctx, tx, e, p.ShipmentID, bodyHash)
-		if err != nil || !fresh {
-			traceID = known
-			return err
-		}
-		traceID = e.TraceID
-		return i.outbox.Append(ctx, tx, eventing.Envelope{
-			Header: eventing.Header{
-				ID: courier.EventID(e.Source, e.IdempotencyKey), Type: e.EventType, OccurredAt: e.OccurredAt, CorrelationID: e.TraceID,
-				AggregateType: AggregateType, AggregateID: p.ShipmentID, IdempotencyKey: e.IdempotencyKey,
-			},
-			Payload: body,
-		})
-	})
-	switch {
-	case errors.Is(err, ledger.ErrConflict):
-		return "", httpapi.ErrConflict
-	case err != nil:
-		return "", fmt.Errorf("accept %s: %w", e.EventID, err)
-	}
-	return traceID, nil
+// request is an event that somebody waits for.
+type request struct {
+	entry  *Entry
+	size   int
+	answer chan answer // has room for the only one
+	gone   atomic.Bool // nobody waits any longer
 }
 
-// encode encodes an event as it came: with escapes for HTML, it could be several times as
-// long, and too long for an envelope.
-func encode(e courier.Event) ([]byte, error) {
-	var b bytes.Buffer
-	encoder := json.NewEncoder(&b)
-	encoder.SetEscapeHTML(false)
-	err := encoder.Encode(e)
-	return bytes.TrimSuffix(b.Bytes(), []byte{'\n'}), err
+type answer struct {
+	traceID string
+	err     error
+}
+
+// New returns an intake. The caller closes it.
+func New(cfg Config) *Intake {
+	cfg.Timeout = cmp.Or(cfg.Timeout, 10*time.Second)
+	cfg.MaxGroup = cmp.Or(cfg.MaxGroup, 256)
+	cfg.MaxGroupBytes = cmp.Or(cfg.MaxGroupBytes, 4<<20)
+	cfg.MaxWaiting = cmp.Or(cfg.MaxWaiting, 4096)
+	cfg.MaxWaitingBytes = cmp.Or(cfg.MaxWaitingBytes, 64<<20)
+	i := &Intake{cfg: cfg}
+	i.ctx, i.stop = context.WithCancel(context.Background())
+	return i
+}
+
+// Accept implements [httpapi.Acceptor]. When ctx ends first, the event may be stored all the
+// same: its commit goes on.
+func (i *Intake) Accept(ctx context.Context, e courier.Event, bodyHash string) (traceID string, err error) {
+	entry, err := newEntry(e, bodyHash)
+	if err != nil {
+		return "", err
+	}
+	r := &request{entry: entry, size: len(entry.Envelope.Payload), answer: make(chan answer, 1)}
+	if err := i.enqueue(r); err != nil {
+		return "", err
+	}
+	select {
+	case a := <-r.answer:
+		return a.traceID, a.err
+	case <-ctx.Done():
+		r.gone.Store(true)
+		return "", fmt.Errorf("accept %s: %w", e.EventID, ctx.Err())
+	}
+}
+
+var errClosed = errors.New("the intake is closed")
+
+func (i *Intake) enqueue(r *request) error {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	switch {
+	case i.closed:
+		return errClosed
+	case len(i.waiting) >= i.cfg.MaxWaiting, len(i.waiting) > 0 && i.bytes+r.size > i.cfg.MaxWaitingBytes:
+		return httpapi.ErrBusy
+	}
+	i.waiting = append(i.waiting, r)
+	i.bytes += r.size
+	if !i.running {
+		i.running = true
+		i.committer.Go(i.work)
+	}
+	return nil
+}
+
+// work commits one group after the other until nothing waits.
+func (i *Intake) work() {
+	for group := i.take(); group != nil; group = i.take() {
+		i.commit(group)
+	}
+}
+
+// take returns those that have waited longest, as many as go together. None: the
+// committer ends.
+func (i *Intake) take() []*request {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	n, size := 0, 0
+	for _, r := range i.waiting {
+		if n > 0 && (n == i.cfg.MaxGroup || size+r.size > i.cfg.MaxGroupBytes) {
+			break
+		}
+		n, size = n+1, size+r.size
+	}
+	if n == 0 {
+		i.running = false
+		return nil
+	}
+	group := i.waiting[:n:n]
+	i.waiting = i.waiting[n:]
+	if len(i.waiting) == 0 {
+		i.waiting = nil
+	}
+	i.bytes -= size
+	return group
+}
+
+// Close refuses what comes from now on, and waits until all that waits is answered. When
+// ctx ends first, it cancels what is under way.
+func (i *Intake) Close(ctx context.Context) error {
+	i.mu.Lock()
+	i.closed = true
+	i.mu.Unlock()
+	stop := context.AfterFunc(ctx, i.stop)
+	defer i.stop()
+	defer stop()
+	i.committer.Wait()
+	return ctx.Err()
 }

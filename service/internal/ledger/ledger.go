@@ -5,7 +5,6 @@ package ledger
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -16,10 +15,6 @@ import (
 	"github.com/waybill-go/waybill/service/internal/courier"
 	"github.com/waybill-go/waybill/service/internal/store"
 )
-
-// ErrConflict is the answer to an idempotency key that is known with another
-// body.
-var ErrConflict = errors.New("the idempotency key is known with another body")
 
 // Ledger writes the rows, always in somebody's transaction.
 type Ledger struct {
@@ -32,39 +27,9 @@ type Ledger struct {
 // their final state.
 func New(s *store.Store, retention time.Duration) *Ledger { return &Ledger{s, retention} }
 
-const insertReceived = `
-INSERT INTO courier_ledger (idempotency_key, envelope_id, event_id, event_type, source, shipment_id, occurred_at, received_at,
-	trace_id, body_hash, status, first_seen_at, updated_at)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, 'received', $8, $8)
-ON CONFLICT (idempotency_key) DO NOTHING`
-
-const knownBody = `SELECT body_hash, trace_id FROM courier_ledger WHERE idempotency_key = $1`
-
-// Receive enters an event. If its key is known already with the same body, fresh
-// is false and traceID is the first one's; with another body the error is
-// [ErrConflict]. Concurrent repeats wait for the first one's transaction.
-func (l *Ledger) Receive(ctx context.Context, tx *sql.Tx, e courier.Event, shipmentID, bodyHash string) (traceID string, fresh bool, err error) {
-	r, err := tx.ExecContext(ctx, insertReceived, e.IdempotencyKey, courier.EventID(e.Source, e.IdempotencyKey), e.EventID, e.EventType,
-		e.Source, shipmentID, l.store.Time(e.OccurredAt), l.store.Time(e.ReceivedAt), e.TraceID, bodyHash)
-	if err != nil {
-		return "", false, fmt.Errorf("enter %s into the ledger: %w", e.IdempotencyKey, err)
-	}
-	if n, err := r.RowsAffected(); err != nil || n == 1 {
-		return e.TraceID, true, err
-	}
-	var hash string
-	if err := tx.QueryRowContext(ctx, knownBody, e.IdempotencyKey).Scan(&hash, &traceID); err != nil {
-		return "", false, fmt.Errorf("look up %s in the ledger: %w", e.IdempotencyKey, err)
-	}
-	if hash != bodyHash {
-		return "", false, ErrConflict
-	}
-	return traceID, false, nil
-}
-
 const expired = `
 DELETE FROM courier_ledger WHERE idempotency_key IN (SELECT l.idempotency_key FROM courier_ledger l
-	WHERE (l.expires_at < $1 OR (l.expires_at IS NULL AND l.updated_at < $3)) AND l.status <> 'received'
+	WHERE (l.expires_at < $1 OR (l.status IN ('processing', 'failed') AND l.updated_at < $3 AND l.expires_at IS NULL)) AND l.status <> 'received'
 		AND NOT EXISTS (SELECT 1 FROM processed_events p WHERE p.event_id = l.envelope_id)
 		AND NOT EXISTS (SELECT 1 FROM dead_letter_consumers c WHERE c.event_id = l.envelope_id)
 		AND NOT EXISTS (SELECT 1 FROM event_deliveries d WHERE d.event_id = l.envelope_id)

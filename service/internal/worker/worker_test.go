@@ -59,7 +59,7 @@ func newSystem(t *testing.T, batch int) *system {
 	l := ledger.New(s, 30*24*time.Hour)
 	return &system{
 		T: t, store: s, ledger: l, batch: batch, clock: eventingtest.NewClock(),
-		intake: intake.New(eventing.NewOutbox(s.Events, eventing.OutboxConfig{}), l),
+		intake: intake.New(intake.Config{Store: l.Receiver(eventing.OutboxConfig{})}),
 	}
 }
 

@@ -1,0 +1,81 @@
+package ledger
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/waybill-go/waybill/service/internal/intake"
+)
+
+// One statement of fixed text for any number of rows: it is planned once.
+const insertReceivedPostgres = `
+INSERT INTO courier_ledger (idempotency_key, envelope_id, event_id, event_type, source, shipment_id, occurred_at, received_at,
+	trace_id, body_hash, status, first_seen_at, updated_at)
+SELECT key, envelope, event, type, source, shipment, occurred, received, trace, hash, 'received', received, received
+FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::timestamptz[], $8::timestamptz[], $9::text[], $10::text[])
+	AS entry (key, envelope, event, type, source, shipment, occurred, received, trace, hash)
+ON CONFLICT (idempotency_key) DO NOTHING
+RETURNING idempotency_key`
+
+const selectKnownPostgres = `SELECT idempotency_key, trace_id, body_hash FROM courier_ledger WHERE idempotency_key = ANY($1::text[])`
+
+func (l *Ledger) enterPostgres(ctx context.Context, tx pgx.Tx, entries []*intake.Entry) (known map[string]intake.Receipt, err error) {
+	const columns = 8
+	n := len(entries)
+	texts := make([]string, columns*n)
+	column := func(i int) []string { return texts[i*n : (i+1)*n] }
+	keys, envelopes, events, types, sources, shipments, traces, hashes := column(0), column(1), column(2), column(3), column(4), column(5), column(6), column(7)
+	occurred, received := make([]time.Time, n), make([]time.Time, n)
+	for i := range entries {
+		e := &entries[i].Event
+		keys[i], envelopes[i], events[i], types[i], sources[i] = e.IdempotencyKey, entries[i].Envelope.ID, e.EventID, e.EventType, e.Source
+		shipments[i], traces[i], hashes[i] = entries[i].ShipmentID, e.TraceID, entries[i].BodyHash
+		occurred[i], received[i] = e.OccurredAt.UTC(), e.ReceivedAt.UTC()
+	}
+	rows, err := tx.Query(ctx, insertReceivedPostgres, keys, envelopes, events, types, sources, shipments, occurred, received, traces, hashes)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	entered := make(map[string]struct{}, n)
+	for rows.Next() {
+		entered[string(rows.RawValues()[0])] = struct{}{} // a text is its bytes
+	}
+	if err := rows.Err(); err != nil || len(entered) == n {
+		return nil, err
+	}
+	return knownPostgres(ctx, tx, missing(entries, entered))
+}
+
+// missing returns the keys of the entries that are not in entered.
+func missing(entries []*intake.Entry, entered map[string]struct{}) (keys []string) {
+	for i := range entries {
+		if _, ok := entered[entries[i].Event.IdempotencyKey]; !ok {
+			keys = append(keys, entries[i].Event.IdempotencyKey)
+		}
+	}
+	return keys
+}
+
+func knownPostgres(ctx context.Context, tx pgx.Tx, keys []string) (map[string]intake.Receipt, error) {
+	rows, err := tx.Query(ctx, selectKnownPostgres, keys)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	known := make(map[string]intake.Receipt, len(keys))
+	for rows.Next() {
+		var key string
+		var first intake.Receipt
+		if err := rows.Scan(&key, &first.TraceID, &first.BodyHash); err != nil {
+			return nil, err
+		}
+		known[key] = first
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return known, complete(keys, known)
+}
