@@ -70,7 +70,7 @@ bench: ## Run the benchmarks, BENCHTIME (1s) each, one package at a time
 		(set -x; cd "$$package" && go test -run '^$$' -bench . -benchmem -benchtime $(BENCHTIME) -timeout 60m . </dev/null); \
 	done
 
-# Flags of the four below: make bench-peers BENCHFLAGS='-only dispatch -json peers.json'
+# Flags of the five below: make bench-peers BENCHFLAGS='-only dispatch -json peers.json'
 BENCHFLAGS ?=
 
 .PHONY: bench-peers
@@ -88,6 +88,10 @@ bench-backlog: ## Dispatch from tables of 10 million rows (20 minutes, 26 GB of 
 .PHONY: bench-wake
 bench-wake: ## Measure the time from commit to broker, and an idle dispatcher (4 minutes)
 	cd internal/benchpeers && go run . wake $(BENCHFLAGS)
+
+.PHONY: bench-gateway
+bench-gateway: build ## Measure the gateway's intake, beside a bare handler (3 minutes)
+	cd internal/benchpeers && go run . gateway $(BENCHFLAGS)
 
 .PHONY: fuzz
 fuzz: ## Run every fuzz target for FUZZTIME (30s) each; a finding fails

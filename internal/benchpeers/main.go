@@ -18,6 +18,7 @@ const usage = `benchpeers measures Waybill beside its peers, on servers that it 
   benchpeers brokers   publish to Redis and consume from it, beside watermill-redisstream
   benchpeers backlog   dispatch from tables of millions of rows
   benchpeers wake      from commit to broker, and the cost of an idle dispatcher
+  benchpeers gateway   the gateway's intake, beside a bare handler
 
 Each takes -h.
 `
@@ -43,7 +44,10 @@ func run(ctx context.Context, args []string, out io.Writer, progress *log.Logger
 		"brokers":       runBrokers,
 		"backlog":       runBacklog,
 		"wake":          runWake,
+		"gateway":       runGateway,
 		appenderCommand: runAppender,
+		bareCommand:     runBare,
+		loaderCommand:   runLoader,
 	}
 	command, ok := commands[args[0]]
 	if !ok {

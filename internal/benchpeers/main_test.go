@@ -8,12 +8,13 @@ import (
 	"log"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
 
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && os.Args[1] == appenderCommand { // as wake runs it
+	if len(os.Args) > 1 && slices.Contains([]string{appenderCommand, bareCommand, loaderCommand}, os.Args[1]) { // as wake and gateway run it
 		main()
 		return
 	}
