@@ -13,12 +13,11 @@ import (
 )
 
 const (
-	// pressureEvery is how often it is measured what waits, if that takes at most a twentieth of it: else more seldom, but
-	// at least every pressureAtLeast.
+	// pressureEvery is how often it is measured what waits. Counting takes seconds where a million rows wait, and is done
+	// where a bound does not decide, for at most one part in countShare of the time.
 	pressureEvery   = time.Second
-	pressureAtLeast = 30 * time.Second
-	pressureShare   = 20
-	pressureTimeout = 10 * time.Second
+	pressureTimeout = 30 * time.Second
+	countShare      = 10
 	// relief is how far what waits has to fall below a limit before events are taken in again: else the intake would
 	// open and close with each measurement.
 	relief = 0.8
@@ -29,14 +28,16 @@ const (
 // pressure has the intake refuse events while more wait in the outbox than the settings allow. It measures beside the
 // requests. A measurement that fails counts as none too many: then the store's own errors decide.
 type pressure struct {
-	maxPending int64         // 0: no limit
-	maxLag     time.Duration // 0: no limit
+	maxPending int64                                // 0: no limit
+	maxLag     time.Duration                        // 0: no limit
+	atMost     func(context.Context) (int64, error) // how many wait: a bound, cheap
 	pending    func(ctx context.Context, limit int64) (int64, error)
 	oldest     func(context.Context) (time.Time, error) // of what is due; zero: nothing is
 	now        func() time.Time
 	logger     *slog.Logger
 
-	reason atomic.Pointer[string] // why nothing is taken in; nil: it is
+	reason    atomic.Pointer[string] // why nothing is taken in; nil: it is
+	nextCount time.Time
 
 	refused               prometheus.Counter
 	overloaded, pendingIs prometheus.Gauge
@@ -44,7 +45,7 @@ type pressure struct {
 
 func newPressure(cfg Config, s *store.Store) *pressure {
 	return &pressure{
-		maxPending: int64(cfg.BackpressureMaxPending), maxLag: cfg.BackpressureMaxLag, pending: s.Pending, now: time.Now, logger: cfg.Logger,
+		maxPending: int64(cfg.BackpressureMaxPending), maxLag: cfg.BackpressureMaxLag, atMost: s.PendingAtMost, pending: s.Pending, now: time.Now, logger: cfg.Logger,
 		oldest: func(ctx context.Context) (time.Time, error) {
 			b, err := s.Events.Backlog(ctx, time.Now())
 			return b.OldestDue, err
@@ -56,7 +57,7 @@ func newPressure(cfg Config, s *store.Store) *pressure {
 			Name: "gateway_intake_overloaded", Help: "1 while the intake refuses events because too much waits in the outbox, else 0.",
 		}),
 		pendingIs: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "gateway_outbox_pending_events", Help: "Pending outbox rows, counted up to BACKPRESSURE_MAX_PENDING.",
+			Name: "gateway_outbox_pending_events", Help: "Pending outbox rows at most: all since the oldest; counted, up to the limit, where that exceeds it.",
 		}),
 	}
 }
@@ -79,26 +80,24 @@ func (p *pressure) watch(ctx context.Context) {
 	if !p.limits() {
 		return
 	}
-	timer := time.NewTimer(0)
-	defer timer.Stop()
+	tick := time.NewTicker(pressureEvery)
+	defer tick.Stop()
 	for {
+		p.measure(ctx)
 		select {
 		case <-ctx.Done():
 			return
-		case <-timer.C:
+		case <-tick.C:
 		}
-		start := time.Now()
-		p.measure(ctx)
-		timer.Reset(min(max(pressureEvery, pressureShare*time.Since(start)), pressureAtLeast))
 	}
 }
 
-func (p *pressure) measure(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, pressureTimeout)
+func (p *pressure) measure(background context.Context) {
+	ctx, cancel := context.WithTimeout(background, pressureTimeout)
 	defer cancel()
 	reason, err := p.tooMuch(ctx)
-	if ctx.Err() != nil && err == nil {
-		err = ctx.Err()
+	if background.Err() != nil {
+		return
 	}
 	before := p.reason.Load()
 	switch {
@@ -128,13 +127,8 @@ func (p *pressure) tooMuch(ctx context.Context) (reason string, err error) {
 		share = relief
 	}
 	if p.maxPending > 0 {
-		n, err := p.pending(ctx, p.maxPending+1)
-		if err != nil {
-			return "", err
-		}
-		p.pendingIs.Set(float64(min(n, p.maxPending)))
-		if float64(n) > share*float64(p.maxPending) {
-			return fmt.Sprintf("more than %d accepted events wait to be sent", p.maxPending), nil
+		if yes, err := p.tooMany(ctx, int64(share*float64(p.maxPending))); err != nil || yes {
+			return fmt.Sprintf("more than %d accepted events wait to be sent", p.maxPending), err
 		}
 	}
 	if p.maxLag > 0 {
@@ -147,4 +141,26 @@ func (p *pressure) tooMuch(ctx context.Context) (reason string, err error) {
 		}
 	}
 	return "", nil
+}
+
+// tooMany reports whether more than limit events wait; while it is too early to count them again, what it was before.
+func (p *pressure) tooMany(ctx context.Context, limit int64) (bool, error) {
+	n, err := p.atMost(ctx)
+	if err != nil {
+		return false, err
+	}
+	if n > limit {
+		start := p.now()
+		if start.Before(p.nextCount) {
+			return p.reason.Load() != nil, nil
+		}
+		if n, err = p.pending(ctx, limit+1); err != nil {
+			return false, err
+		}
+		n = min(n, limit+1)
+		end := p.now()
+		p.nextCount = end.Add(countShare * end.Sub(start))
+	}
+	p.pendingIs.Set(float64(n))
+	return n > limit, nil
 }

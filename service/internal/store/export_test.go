@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// PendingPlans returns what the database does for [Store.Pending], where it does it with a table or an index.
+// PendingPlans returns what the database does for [Store.Pending] and [Store.PendingAtMost], where it does it with a table or an index.
 func PendingPlans(t *testing.T, s *Store) (plans []string) {
 	t.Helper()
 	tx, err := s.Read.BeginTx(t.Context(), &sql.TxOptions{ReadOnly: true})
@@ -14,14 +14,21 @@ func PendingPlans(t *testing.T, s *Store) (plans []string) {
 		t.Fatal(err)
 	}
 	defer tx.Rollback()
-	query := `EXPLAIN QUERY PLAN ` + pendingSQLite
+	explain, queries := `EXPLAIN QUERY PLAN `, []string{boundSQLite, countSQLite}
 	if !s.Embedded {
-		query = `EXPLAIN ` + strings.ReplaceAll(pendingPostgres, "$1", "1000001")
+		explain, queries = `EXPLAIN `, []string{boundPostgres, countPostgres}
 		if _, err := tx.ExecContext(t.Context(), `SET LOCAL enable_seqscan = off`); err != nil {
 			t.Fatal(err)
 		}
 	}
-	query = strings.ReplaceAll(query, "$1", "1000001")
+	for _, query := range queries {
+		plans = append(plans, explained(t, tx, explain+strings.ReplaceAll(query, "$1", "1000001"))...)
+	}
+	return plans
+}
+
+func explained(t *testing.T, tx *sql.Tx, query string) (plans []string) {
+	t.Helper()
 	rows, err := tx.QueryContext(t.Context(), query)
 	if err != nil {
 		t.Fatal(err)
