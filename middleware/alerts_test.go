@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/exec"
 	"regexp"
+	"strings"
 	"testing"
 
 	"github.com/waybill-go/waybill/internal/testserver"
@@ -32,6 +33,7 @@ func TestAlertsAreDocumented(t *testing.T) {
 		return string(text)
 	}
 	rules, tests, page, metrics := read("alerts/waybill.rules.yml"), read("alerts/waybill.rules_test.yml"), read("metrics.md"), documented(t)
+	runbook := read("operations.md")
 	used := regexp.MustCompile(`\b(?:waybill_|events?_|dlq_)[a-z_]+\b`)
 	for _, name := range used.FindAllString(rules+tests, -1) {
 		if metrics[name] == "" && name != "event_type" {
@@ -43,6 +45,11 @@ func TestAlertsAreDocumented(t *testing.T) {
 		fires := regexp.MustCompile(`ALERTS\{alertname="` + alert[1] + `", alertstate="firing"`)
 		if !regexp.MustCompile("(?m)^\\| `"+alert[1]+"` ").MatchString(page) || !fires.MatchString(tests) {
 			t.Errorf("%s is to be in docs/metrics.md, and seen to fire in the rules' tests", alert[1])
+		}
+	}
+	for _, alert := range alerts {
+		if !strings.Contains(runbook, "\n### "+alert[1]+"\n\n") {
+			t.Errorf("docs/operations.md does not say what to do at %s", alert[1])
 		}
 	}
 	if len(alerts) < 4 {
