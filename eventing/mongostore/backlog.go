@@ -92,3 +92,15 @@ func earlier(known, t time.Time) time.Time {
 	}
 	return known
 }
+
+// PendingAtMost returns how many outbox rows have yet to be sent at most: as many as are kept, roughly. It costs next to nothing.
+func (s *Store) PendingAtMost(ctx context.Context) (int64, error) {
+	n, err := s.outbox.EstimatedDocumentCount(ctx)
+	return n, typed(err)
+}
+
+// Pending counts the outbox rows that have yet to be sent, up to limit.
+func (s *Store) Pending(ctx context.Context, limit int64) (int64, error) {
+	n, err := s.outbox.CountDocuments(ctx, bson.D{eq("status", pending)}, options.Count().SetLimit(limit))
+	return n, typed(err)
+}

@@ -131,6 +131,27 @@ func (s *Store) live(ctx context.Context, ids []string) (map[string]bool, error)
 	return live, err
 }
 
+// Remembered reports which of some events the store knows of still: the inbox, a delivery, a dead letter, closed or
+// not, or a pending row. What is not among them can come again, and is new then.
+func (s *Store) Remembered(ctx context.Context, eventIDs []string) (map[string]bool, error) {
+	known, err := s.live(ctx, eventIDs)
+	if err != nil {
+		return nil, err
+	}
+	processed, err := find[inboxDoc](ctx, s.inbox, bson.D{in("eventId", eventIDs)}, options.Find().SetProjection(bson.D{eq("eventId", 1)}))
+	if err != nil {
+		return nil, err
+	}
+	for i := range processed {
+		known[processed[i].EventID] = true
+	}
+	dead, err := find[deadDoc](ctx, s.dead, bson.D{in("_id", eventIDs)}, options.Find().SetProjection(bson.D{eq("_id", 1)}))
+	for i := range dead {
+		known[dead[i].ID] = true
+	}
+	return known, err
+}
+
 func (s *Store) pruneInbox(ctx context.Context, r eventing.PruneRequest) (n int, err error) {
 	add, rest := chunks(func(docs []inboxDoc) (more bool, err error) {
 		ids := make([]string, len(docs))

@@ -22,7 +22,7 @@ import (
 // The collections.
 const (
 	outboxCollection  = "event_outbox"
-	inboxCollection   = "consumer_inbox"
+	inboxCollection   = InboxCollection
 	deadCollection    = "dead_letter_events"
 	leaseCollection   = "event_leases"
 	commitCollection  = "event_commits"
@@ -34,6 +34,9 @@ const (
 	maxTries          = 100 // of a change that others overtake
 	defaultClaim      = 30 * time.Second
 )
+
+// InboxCollection is a collection that [Migrate] makes.
+const InboxCollection = "consumer_inbox"
 
 // Store is a store over a MongoDB database, without transactions of the database. Its
 // transactions are [*Tx]. It is safe for concurrent use.
@@ -156,11 +159,7 @@ func (i indexes) make(ctx context.Context, view mongo.IndexView) error {
 	}
 	var models []mongo.IndexModel
 	for n, keys := range slices.Concat(i.plain, i.sparse) {
-		name := ""
-		for _, k := range keys {
-			name += fmt.Sprintf("%s_%v_", k.Key, k.Value)
-		}
-		name = strings.TrimSuffix(name, "_")
+		name := indexName(keys)
 		if slices.ContainsFunc(known, func(k mongo.IndexSpecification) bool { return k.Name == name }) {
 			continue
 		}
@@ -174,6 +173,25 @@ func (i indexes) make(ctx context.Context, view mongo.IndexView) error {
 	}
 	_, err = view.CreateMany(ctx, models)
 	return err
+}
+
+// indexName is as the server would call it.
+func indexName(keys bson.D) string {
+	parts := make([]string, len(keys))
+	for i, k := range keys {
+		parts[i] = fmt.Sprintf("%s_%v", k.Key, k.Value)
+	}
+	return strings.Join(parts, "_")
+}
+
+// Indexes returns the names of the indexes that [Migrate] makes, each after its collection's and a dot.
+func Indexes() (names []string) {
+	for _, c := range schema {
+		for _, keys := range slices.Concat(c.plain, c.sparse) {
+			names = append(names, c.collection+"."+indexName(keys))
+		}
+	}
+	return names
 }
 
 // typed tells what can be told apart with errors.Is.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/alecthomas/kong"
 
+	"github.com/waybill-go/waybill/service/internal/backend"
 	"github.com/waybill-go/waybill/service/internal/gateway"
 	"github.com/waybill-go/waybill/service/internal/store"
 )
@@ -53,7 +54,7 @@ const name = "gateway"
 func theGateway() *tool {
 	return &tool{
 		name: name, description: "Waybill's courier gateway.", storeFlag: "--store-url", grammar: &grammar{}, couriers: true,
-		open: store.OpenExisting, openSchema: store.OpenSchema, schemaSQL: store.MigrationSQL,
+		open: backend.OpenExisting, openSchema: backend.OpenSchema, schemaSQL: backend.MigrationSQL,
 		exampleEvent: "evt_141", exampleConsumer: "shipment-projection", exampleMatch: `payload.payload.shipmentId == "shp_456"`,
 		matchNote: " The payload is the queue's message; what the courier has sent is payload.payload.",
 		finality:  "the gateway runs nothing again that it has processed: its ledger says that a processed event is final. Have the courier send a new event instead",

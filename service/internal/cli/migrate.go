@@ -67,7 +67,7 @@ func (migrateStatusCmd) Help() string {
 	return `Examples:
 
     ${program} migrate status
-    ${program} migrate status --json | jq '.migrations[] | select(.applied_at == null)'`
+    ${program} migrate status --json | jq '.migrations[] | select(.applied | not)'`
 }
 
 // Run lists the steps.
@@ -83,14 +83,18 @@ func (c *migrateStatusCmd) Run(ctx context.Context, p *Program) (err error) {
 	}
 	type step struct {
 		Name      string     `json:"name"`
+		Applied   bool       `json:"applied"`
 		AppliedAt *time.Time `json:"applied_at"`
 	}
 	all, rows := make([]step, len(steps)), [][]string{{"STEP", "APPLIED"}}
 	for i, s := range steps {
-		all[i] = step{s.Name, known(s.AppliedAt)}
+		all[i] = step{s.Name, s.Applied, known(s.AppliedAt)}
 		applied := "no: run " + p.tool.name + " migrate up"
-		if !s.AppliedAt.IsZero() {
+		switch {
+		case !s.AppliedAt.IsZero():
 			applied = since(s.AppliedAt)
+		case s.Applied:
+			applied = "yes"
 		}
 		rows = append(rows, []string{s.Name, applied})
 	}

@@ -117,13 +117,13 @@ func (p *Program) eventsOf(ctx context.Context, f eventlog.Filter) (*recorded, e
 	if err != nil {
 		return nil, err
 	}
-	log, err := logOf(ctx, s, address)
+	log, err := logOf(ctx, s.SQL, address)
 	if err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
 	r := &recorded{close: s.Close}
 	r.events = func(yield func(eventing.Envelope) bool) {
-		for entry, err := range log.Each(ctx, s.Read, f) {
+		for entry, err := range log.Each(ctx, s.SQL.Read, f) {
 			if err != nil {
 				r.err = err
 				return
@@ -138,6 +138,9 @@ func (p *Program) eventsOf(ctx context.Context, f eventlog.Filter) (*recorded, e
 
 // logOf returns the database's event log.
 func logOf(ctx context.Context, s *store.Store, address string) (*eventlog.Log, error) {
+	if s == nil {
+		return nil, fmt.Errorf("the database %q has no event log: package eventlog works on SQL databases; give --events FILE", store.Masked(address))
+	}
 	dialect := eventlog.Postgres
 	if s.Embedded {
 		dialect = eventlog.SQLite

@@ -10,6 +10,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"github.com/waybill-go/waybill/eventing"
+	"github.com/waybill-go/waybill/service/internal/backend"
 	"github.com/waybill-go/waybill/service/internal/ledger"
 	"github.com/waybill-go/waybill/service/internal/store"
 )
@@ -23,8 +24,8 @@ type tool struct {
 	// the flags that are tagged so are left out.
 	couriers bool
 
-	open       func(ctx context.Context, address string) (*store.Store, error)
-	openSchema func(ctx context.Context, address string, create bool) (*store.Schema, error)
+	open       func(ctx context.Context, address string) (*backend.Backend, error)
+	openSchema func(ctx context.Context, address string, create bool) (backend.Schema, error)
 	schemaSQL  func(address string) (string, error)
 
 	exampleEvent, exampleConsumer, exampleMatch string // what the examples use
@@ -106,7 +107,7 @@ func (p *Program) store() (address string, err error) {
 	return "", usage("this command works on one database: give %s once", p.tool.storeFlag)
 }
 
-func (p *Program) openSchema(ctx context.Context, create bool) (*store.Schema, error) {
+func (p *Program) openSchema(ctx context.Context, create bool) (backend.Schema, error) {
 	address, err := p.store()
 	if err != nil {
 		return nil, err
@@ -117,7 +118,7 @@ func (p *Program) openSchema(ctx context.Context, create bool) (*store.Schema, e
 // desk is where an operator works: a database that others may be running on.
 type desk struct {
 	tool    *tool
-	store   *store.Store
+	store   *backend.Backend
 	letters *eventing.DeadLetters
 	names   registry
 }
@@ -161,7 +162,7 @@ func (t *tool) desk(ctx context.Context, address string) (*desk, error) {
 	}
 	d := &desk{t, s, eventing.NewDeadLetters(s.Events), nameless{}}
 	if t.couriers {
-		d.names = ledger.New(s, 0) // the desk writes nothing into it, so retention is the gateway's affair
+		d.names = s.Ledger
 	}
 	return d, nil
 }

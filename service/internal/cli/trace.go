@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"strconv"
@@ -37,7 +38,10 @@ Examples:
 // Run tells.
 func (c *traceCmd) Run(ctx context.Context, p *Program) error {
 	return withDesk(ctx, p, func(d *desk) error {
-		lives := life.New(d.store)
+		if d.store.SQL == nil {
+			return errors.New("gateway trace reads SQL databases only; ask the API: GET /v1/events/{eventId}")
+		}
+		lives := life.New(d.store.SQL)
 		events, err := lives.Find(ctx, c.ID, c.Source, c.Payload)
 		if err != nil {
 			return err

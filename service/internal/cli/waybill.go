@@ -1,13 +1,13 @@
 package cli
 
-import "github.com/waybill-go/waybill/service/internal/store"
+import "github.com/waybill-go/waybill/service/internal/backend"
 
 // theWaybill is the command line of waybill.
 func theWaybill() *tool {
 	return &tool{
 		name: "waybill", description: "Waybill's commands for operators, on the store of any application.", storeFlag: "--store", grammar: &waybillGrammar{},
 		exampleEvent: "0198a000-…", exampleConsumer: "billing", exampleMatch: "payload.amount > 100",
-		open: store.OpenLibrary, openSchema: store.OpenLibrarySchema, schemaSQL: store.LibrarySQL,
+		open: backend.OpenLibrary, openSchema: backend.OpenLibrarySchema, schemaSQL: backend.LibrarySQL,
 	}
 }
 

@@ -1,37 +1,32 @@
 package gateway
 
 import (
-	"database/sql"
 	"errors"
 	"net/http"
-	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/waybill-go/waybill/eventing"
 	"github.com/waybill-go/waybill/router"
+	"github.com/waybill-go/waybill/service/internal/backend"
 	"github.com/waybill-go/waybill/service/internal/httpapi"
 	"github.com/waybill-go/waybill/service/internal/intake"
-	"github.com/waybill-go/waybill/service/internal/ledger"
 	"github.com/waybill-go/waybill/service/internal/reads"
-	"github.com/waybill-go/waybill/service/internal/shipments"
 	"github.com/waybill-go/waybill/service/internal/store"
-	"github.com/waybill-go/waybill/service/internal/worker"
 )
 
 // replaceable is what tests may replace.
 type replaceable struct {
-	events    store.Events // of the worker
+	events    store.Library // of the worker
 	publisher message.Publisher
 }
 
 // gateway is what runs. Of parts that do not run, some things are nil.
 type gateway struct {
 	cfg        Config
+	backend    *backend.Backend
 	server     *http.Server
 	metrics    *metrics
-	shipments  *shipments.Shipments
-	ledger     *ledger.Ledger
 	intake     *intake.Intake // nil without the API
 	broker     *broker        // nil for the API alone
 	router     *router.Router
@@ -41,18 +36,18 @@ type gateway struct {
 	files      []secretFile // of secrets, which may change
 }
 
-func assemble(cfg Config, s *store.Store) (*gateway, error) {
-	g := &gateway{cfg: cfg, shipments: shipments.New(s), ledger: ledger.New(s, time.Duration(cfg.ProcessedTTLDays)*day)}
+func assemble(cfg Config, b *backend.Backend) (*gateway, error) {
+	g := &gateway{cfg: cfg, backend: b}
 	var err error
-	if g.metrics, err = newMetrics(s.Events, cfg.Logger); err != nil {
+	if g.metrics, err = newMetrics(b.Events, cfg.Logger); err != nil {
 		return nil, err
 	}
 	if cfg.Parts.has(Dispatch | Work) {
-		if err := g.connect(s); err != nil {
+		if err := g.connect(); err != nil {
 			return nil, errors.Join(err, g.letGo())
 		}
 	}
-	handler, err := g.handler(s)
+	handler, err := g.handler()
 	if err != nil {
 		return nil, errors.Join(err, g.letGo())
 	}
@@ -61,8 +56,8 @@ func assemble(cfg Config, s *store.Store) (*gateway, error) {
 }
 
 // connect makes dispatcher and worker, and what is between them.
-func (g *gateway) connect(s *store.Store) error {
-	cfg := g.cfg
+func (g *gateway) connect() error {
+	cfg, b := g.cfg, g.backend
 	open, err := parseBroker(cfg.BrokerURL)
 	if err != nil {
 		return err
@@ -70,12 +65,12 @@ func (g *gateway) connect(s *store.Store) error {
 	if g.broker, err = open(cfg); err != nil {
 		return err
 	}
-	r := replaceable{events: s.Events, publisher: g.broker.publisher}
+	r := replaceable{events: b.Events, publisher: g.broker.publisher}
 	if cfg.wrap != nil {
 		r = cfg.wrap(r)
 	}
 	if g.broker.ping != nil {
-		r.events = deadLetterStore{r.events}
+		r.events = b.Telling(r.events, deadLetterRow)
 	}
 	if g.router, err = router.New(router.Config{
 		Store: r.events, Subscriber: g.broker.subscriber, LeaseTTL: cfg.LeaseTTL, Logger: cfg.Logger, CloseTimeout: cfg.ShutdownTimeout,
@@ -83,26 +78,28 @@ func (g *gateway) connect(s *store.Store) error {
 	}); err != nil {
 		return err
 	}
-	w := &worker.Worker[*sql.Tx]{Shipments: g.shipments, Ledger: g.ledger, Batch: cfg.WorkerBatch, Logger: cfg.Logger, Now: cfg.now}
-	if g.broker.ping != nil && cfg.ShipmentEventsMaxLen > 0 { // in the process, nobody could read it
-		w.Outbox = s.Events
-	}
-	if err := w.Register(g.router, cfg.policy()); err != nil {
-		return err
-	}
-	if g.dispatcher, err = eventing.NewDispatcher(s.Events, r.publisher, queueRoutes{g.router}, eventing.DispatcherConfig{
-		LeaseTTL: cfg.LeaseTTL, DeadLetterRetention: time.Duration(cfg.DLQTTLDays) * day, Logger: cfg.Logger, Observer: g.metrics.observer, Now: cfg.now,
+	policy := cfg.policy()
+	policy.InboxRetention = b.InboxTTL
+	if err := b.Register(g.router, policy, backend.Worker{
+		Batch: cfg.WorkerBatch, Logger: cfg.Logger, Now: cfg.now,
+		Tells: g.broker.ping != nil && cfg.ShipmentEventsMaxLen > 0, // in the process, nobody could read it
 	}); err != nil {
 		return err
 	}
-	g.pruner, err = eventing.NewPruner(s.Events, eventing.PrunerConfig{Logger: cfg.Logger, Now: cfg.now})
+	if g.dispatcher, err = eventing.NewDispatcher(b.Events, r.publisher, queueRoutes{g.router}, eventing.DispatcherConfig{
+		LeaseTTL: cfg.LeaseTTL, DeadLetterRetention: cfg.deadLetterTTL(), Logger: cfg.Logger, Observer: g.metrics.observer, Now: cfg.now,
+	}); err != nil {
+		return err
+	}
+	g.pruner, err = eventing.NewPruner(b.Events, eventing.PrunerConfig{Logger: cfg.Logger, Now: cfg.now})
 	return err
 }
 
 // handler is the API's, or one for the health of the process. The API is ready without
 // the broker: what it takes in waits in the outbox.
-func (g *gateway) handler(s *store.Store) (http.Handler, error) {
-	checks := []httpapi.Check{{Name: "store", Ready: s.Ping}}
+func (g *gateway) handler() (http.Handler, error) {
+	b := g.backend
+	checks := []httpapi.Check{{Name: "store", Ready: b.Ping}}
 	if !g.cfg.Parts.has(API) {
 		return httpapi.NewHealth(append(checks, httpapi.Check{Name: "broker", Ready: g.broker.ping}), g.metrics.handler, g.cfg.Logger), nil
 	}
@@ -114,15 +111,15 @@ func (g *gateway) handler(s *store.Store) (http.Handler, error) {
 	if err != nil {
 		return nil, err
 	}
-	g.intake = intake.New(intake.Config{Store: g.ledger.Receiver(eventing.OutboxConfig{Now: g.cfg.now})})
-	letters := eventing.NewDeadLetters(s.Events)
-	g.pressure = newPressure(g.cfg, s)
+	g.intake = intake.New(intake.Config{Store: b.Receiver(eventing.OutboxConfig{Now: g.cfg.now})})
+	letters := eventing.NewDeadLetters(b.Events)
+	g.pressure = newPressure(g.cfg, b)
 	if err := g.metrics.register(g.pressure.refused, g.pressure.overloaded, g.pressure.pendingIs); err != nil {
 		return nil, err
 	}
 	return httpapi.New(httpapi.Config{
 		Acceptor:    g.intake,
-		Reader:      &reads.Reads{Shipments: g.shipments, Ledger: g.ledger, DeadLetters: letters},
+		Reader:      &reads.Reads{Shipments: b.Shipments, Ledger: b.Ledger, DeadLetters: letters},
 		DeadLetters: letters,
 		Keyring:     keyring, Tokens: tokens, MaxSkew: g.cfg.SignatureMaxSkew, Logger: g.cfg.Logger, Now: g.cfg.now, Checks: checks,
 		Metrics: g.metrics.handler, Overloaded: g.pressure.Overloaded,

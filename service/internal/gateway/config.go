@@ -150,10 +150,13 @@ func (c *Config) policy() eventing.Policy {
 			Multiplier: c.RetryBackoffMultiplier, Jitter: c.RetryJitterPercent / 100, JitterBasis: eventing.JitterOfDelay,
 		},
 		RefuseForce:         true, // an event that the ledger has as processed stays so
-		InboxRetention:      time.Duration(c.ProcessedTTLDays) * day,
-		DeadLetterRetention: time.Duration(c.DLQTTLDays) * day,
+		InboxRetention:      c.processedTTL(),
+		DeadLetterRetention: c.deadLetterTTL(),
 	}
 }
+
+func (c *Config) processedTTL() time.Duration  { return time.Duration(c.ProcessedTTLDays) * day }
+func (c *Config) deadLetterTTL() time.Duration { return time.Duration(c.DLQTTLDays) * day }
 
 const handlerTimeout = 10 * time.Second
 

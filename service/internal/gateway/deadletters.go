@@ -2,15 +2,11 @@ package gateway
 
 import (
 	"bytes"
-	"context"
-	"database/sql"
 	"encoding/json"
-	"fmt"
 	"time"
 
 	"github.com/waybill-go/waybill/eventing"
 	"github.com/waybill-go/waybill/service/internal/courier"
-	"github.com/waybill-go/waybill/service/internal/store"
 )
 
 // deadLetterQueue is the topic that tells others of events that died at the worker. It is
@@ -19,40 +15,6 @@ import (
 const deadLetterQueue = "courier-events-dlq"
 
 const deadLetterType = "courier.event.dead_lettered"
-
-// deadLetterStore has the queue told of each dead letter: the transaction that opens it
-// appends the message to the outbox, so that neither is without the other.
-type deadLetterStore struct{ store.Events }
-
-// Fail implements [eventing.ConsumerStore].
-func (s deadLetterStore) Fail(ctx context.Context, f eventing.Failure) error {
-	if f.State == eventing.StateDead {
-		f.Finish = s.tell(f)
-	}
-	return s.Events.Fail(ctx, f)
-}
-
-// Quarantine implements [eventing.ConsumerStore].
-func (s deadLetterStore) Quarantine(ctx context.Context, f eventing.Failure) error {
-	f.Finish = s.tell(f)
-	return s.Events.Quarantine(ctx, f)
-}
-
-// tell returns what runs last in the transaction of a failure.
-func (s deadLetterStore) tell(f eventing.Failure) func(context.Context, any) error {
-	return func(ctx context.Context, tx any) error {
-		if f.Finish != nil {
-			if err := f.Finish(ctx, tx); err != nil {
-				return err
-			}
-		}
-		row, err := deadLetterRow(f)
-		if err != nil {
-			return fmt.Errorf("tell %s of event %s: %w", deadLetterQueue, f.EventID, err)
-		}
-		return s.AppendRows(ctx, tx.(*sql.Tx), []eventing.OutboxRow{row})
-	}
-}
 
 // deadLetter is a message of the queue.
 type deadLetter struct {

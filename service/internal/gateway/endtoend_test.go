@@ -30,6 +30,7 @@ var pairs = []pair{
 		return "sqlite:" + filepath.Join(t.TempDir(), "waybill.db"), inProcess
 	}},
 	{"postgres and redis", func(t *testing.T) (string, string) { return testserver.PostgresURL(t), testserver.RedisURL(t) }},
+	{"mongodb and redis", func(t *testing.T) (string, string) { return testserver.MongoURL(t), testserver.RedisURL(t) }},
 	{"postgres alone", func(t *testing.T) (string, string) {
 		address := testserver.PostgresURL(t)
 		return address, address

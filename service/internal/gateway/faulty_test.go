@@ -59,7 +59,7 @@ func runFaulty(ctx context.Context, fault string) error {
 }
 
 func withFault(r replaceable, fault string) replaceable {
-	events := r.events
+	events := r.events.(store.Events) // of an SQL database
 	linger := lingerer(func() { fmt.Println(fault) })
 	r.events = slowStore{events, linger}
 	switch fault {

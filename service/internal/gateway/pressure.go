@@ -9,7 +9,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/waybill-go/waybill/service/internal/store"
+	"github.com/waybill-go/waybill/service/internal/backend"
 )
 
 const (
@@ -43,12 +43,12 @@ type pressure struct {
 	overloaded, pendingIs prometheus.Gauge
 }
 
-func newPressure(cfg Config, s *store.Store) *pressure {
+func newPressure(cfg Config, b *backend.Backend) *pressure {
 	return &pressure{
-		maxPending: int64(cfg.BackpressureMaxPending), maxLag: cfg.BackpressureMaxLag, atMost: s.PendingAtMost, pending: s.Pending, now: time.Now, logger: cfg.Logger,
+		maxPending: int64(cfg.BackpressureMaxPending), maxLag: cfg.BackpressureMaxLag, atMost: b.PendingAtMost, pending: b.Pending, now: time.Now, logger: cfg.Logger,
 		oldest: func(ctx context.Context) (time.Time, error) {
-			b, err := s.Events.Backlog(ctx, time.Now())
-			return b.OldestDue, err
+			backlog, err := b.Events.Backlog(ctx, time.Now())
+			return backlog.OldestDue, err
 		},
 		refused: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "gateway_intake_refused_total", Help: "Requests that the intake refused because too much waited in the outbox.",

@@ -15,6 +15,7 @@ import (
 
 	"github.com/waybill-go/waybill/eventing"
 	"github.com/waybill-go/waybill/internal/testkit"
+	"github.com/waybill-go/waybill/service/internal/backend"
 	"github.com/waybill-go/waybill/service/internal/courier"
 )
 
@@ -128,7 +129,7 @@ func TestDeadLetterAndItsMessageAreOne(t *testing.T) {
 		}
 		return nil
 	})
-	store := deadLetterStore{s.Events}
+	store := backend.OnSQL(s, backend.Config{}).Telling(s.Events, deadLetterRow)
 	if err := store.Quarantine(dying, f); !errors.Is(err, dies) {
 		t.Fatalf("before the commit: %v", err)
 	}

@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/waybill-go/waybill/service/internal/backend"
 	"github.com/waybill-go/waybill/service/internal/store"
 )
 
@@ -34,29 +35,29 @@ func Run(ctx context.Context, cfg Config) error {
 	if err := cfg.Validate(); err != nil {
 		return err
 	}
-	s, err := store.Open(ctx, cfg.StoreURL)
+	b, err := backend.Open(ctx, cfg.StoreURL, backend.Config{ProcessedTTL: cfg.processedTTL(), DeadLetterTTL: cfg.deadLetterTTL()})
 	if err != nil {
 		return err
 	}
-	err = run(ctx, cfg, s)
-	return errors.Join(err, s.Close())
+	err = run(ctx, cfg, b)
+	return errors.Join(err, b.Close())
 }
 
-func run(ctx context.Context, cfg Config, s *store.Store) error {
-	started, err := cfg.secrets(s.Embedded)
+func run(ctx context.Context, cfg Config, b *backend.Backend) error {
+	started, err := cfg.secrets(b.Embedded)
 	if err != nil {
 		return err
 	}
-	if steps, err := s.Migrate(ctx); err != nil {
+	if steps, err := b.Migrate(ctx); err != nil {
 		return err
 	} else if len(steps) > 0 {
 		cfg.Logger.Info("schema brought up to date", "applied", steps)
 	}
-	g, err := assemble(cfg, s)
+	g, err := assemble(cfg, b)
 	if err != nil {
 		return err
 	}
-	started.Embedded = s.Embedded
+	started.Embedded = b.Embedded
 	var listener net.Listener
 	if cfg.HTTPAddr != "" {
 		if listener, err = (&net.ListenConfig{}).Listen(ctx, "tcp", cfg.HTTPAddr); err != nil {
@@ -188,7 +189,7 @@ func (g *gateway) sweep(ctx context.Context) {
 	defer tick.Stop()
 	for {
 		for {
-			n, err := g.ledger.Sweep(ctx, g.cfg.now(), sweepBatch)
+			n, err := g.backend.Ledger.Sweep(ctx, g.cfg.now(), sweepBatch)
 			if err != nil && ctx.Err() == nil {
 				g.cfg.Logger.Warn("gateway: sweeping the ledger failed; will try again", "error", err, "in", sweepEvery)
 			}

@@ -12,7 +12,7 @@ import (
 
 // steps are the transitions of a row: from dead_lettered an event goes on when it is replayed.
 // Processing begins and ends in one transaction, so that what a row shows is the end of
-// several: see [concludes].
+// several: see [Concludes].
 var steps = map[courier.Status][]courier.Status{
 	courier.StatusReceived:     {courier.StatusProcessing},
 	courier.StatusProcessing:   {courier.StatusProcessed, courier.StatusFailed},
@@ -20,8 +20,8 @@ var steps = map[courier.Status][]courier.Status{
 	courier.StatusDeadLettered: {courier.StatusProcessing},
 }
 
-// concludes reports whether a run that finds a row in one state can leave it in another.
-func concludes(from, to courier.Status) bool {
+// Concludes reports whether a run that finds a row in one state can leave it in another.
+func Concludes(from, to courier.Status) bool {
 	if to == courier.StatusProcessing { // no run ends so
 		return false
 	}
@@ -79,7 +79,7 @@ func (l *Ledger) Conclude(ctx context.Context, tx *sql.Tx, c eventing.Conclusion
 
 // move brings a row into another state, if it may; args are those of [conclude] after the status.
 func (l *Ledger) move(ctx context.Context, tx *sql.Tx, envelopeID string, to courier.Status, args ...any) (allowed bool, err error) {
-	if !concludes(courier.StatusProcessing, to) {
+	if !Concludes(courier.StatusProcessing, to) {
 		return false, nil
 	}
 	r, err := tx.ExecContext(ctx, conclude, append([]any{envelopeID, string(to)}, args...)...)

@@ -21,7 +21,7 @@ func TestTransitions(t *testing.T) {
 		for _, from := range states {
 			for _, to := range states {
 				want := from != courier.StatusProcessed && ends[to]
-				if got := concludes(from, to); got != want {
+				if got := Concludes(from, to); got != want {
 					t.Errorf("the steps lead from %s to %s: %t, want %t", from, to, got, want)
 				}
 				if err := s.Events.InTx(t.Context(), func(tx *sql.Tx) error {

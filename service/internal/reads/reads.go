@@ -7,17 +7,16 @@ import (
 	"errors"
 
 	"github.com/waybill-go/waybill/eventing"
+	"github.com/waybill-go/waybill/service/internal/backend"
 	"github.com/waybill-go/waybill/service/internal/courier"
 	"github.com/waybill-go/waybill/service/internal/httpapi"
-	"github.com/waybill-go/waybill/service/internal/ledger"
-	"github.com/waybill-go/waybill/service/internal/shipments"
 	"github.com/waybill-go/waybill/service/internal/worker"
 )
 
 // Reads implements [httpapi.Reader].
 type Reads struct {
-	Shipments   *shipments.Shipments
-	Ledger      *ledger.Ledger
+	Shipments   backend.Shipments
+	Ledger      backend.Ledger
 	DeadLetters *eventing.DeadLetters
 }
 

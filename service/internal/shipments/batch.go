@@ -60,7 +60,7 @@ func (s *Shipments) processBatch(ctx context.Context, tx *sql.Tx, arrivals []cou
 			continue
 		}
 		shipment := rows[a.Payload.ShipmentID]
-		effects[i] = shipment.process(a)
+		effects[i] = shipment.Process(a)
 		if effects[i].Outcome == courier.OutcomeApplied {
 			changed[a.Payload.ShipmentID] = shipment
 		}
@@ -79,15 +79,6 @@ func (s *Shipments) processBatch(ctx context.Context, tx *sql.Tx, arrivals []cou
 		return nil, fmt.Errorf("write the shipments: %w", err)
 	}
 	return effects, nil
-}
-
-// process applies an event to the row in memory.
-func (r *row) process(a *courier.Arrival) courier.Effect {
-	before := r.CurrentState
-	if !r.apply(a.Event, a.Payload) {
-		return courier.Effect{Outcome: courier.OutcomeLate}
-	}
-	return courier.Effect{Outcome: courier.OutcomeApplied, Previous: before, Current: r.CurrentState, OrderID: r.OrderID}
 }
 
 // lock returns the shipments' rows, locked, and which events are processed.
@@ -140,10 +131,10 @@ type updated struct {
 func (u *updated) add(r *row) {
 	u.ids, u.orders, u.states = append(u.ids, r.ShipmentID), append(u.orders, r.OrderID), append(u.states, r.CurrentState)
 	u.eventIDs, u.eventTypes = append(u.eventIDs, r.LastEventID), append(u.eventTypes, r.LastEventType)
-	u.lasts, u.lastKeys = append(u.lasts, nullable(r.last.at)), append(u.lastKeys, r.last.tie)
-	u.stateAts, u.stateKeys = append(u.stateAts, nullable(r.state.at)), append(u.stateKeys, r.state.tie)
-	u.orderAts, u.orderKeys = append(u.orderAts, nullable(r.order.at)), append(u.orderKeys, r.order.tie)
-	u.metadata, u.previous = append(u.metadata, string(r.Metadata)), append(u.previous, r.previous)
+	u.lasts, u.lastKeys = append(u.lasts, nullable(r.Last.At)), append(u.lastKeys, r.Last.Tie)
+	u.stateAts, u.stateKeys = append(u.stateAts, nullable(r.State.At)), append(u.stateKeys, r.State.Tie)
+	u.orderAts, u.orderKeys = append(u.orderAts, nullable(r.Order.At)), append(u.orderKeys, r.Order.Tie)
+	u.metadata, u.previous = append(u.metadata, string(r.Metadata)), append(u.previous, r.Previous)
 }
 
 // nullable makes the zero time NULL.
@@ -163,6 +154,6 @@ type recorded struct {
 
 func (r *recorded) add(a *courier.Arrival, outcome courier.Outcome) {
 	r.shipments, r.keys, r.eventIDs = append(r.shipments, a.Payload.ShipmentID), append(r.keys, a.Event.IdempotencyKey), append(r.eventIDs, a.Event.EventID)
-	r.outcomes, r.occurred = append(r.outcomes, string(outcome)), append(r.occurred, versionOf(a.Event).at)
+	r.outcomes, r.occurred = append(r.outcomes, string(outcome)), append(r.occurred, courier.VersionOf(a.Event).At)
 	r.envelopes, r.attempts = append(r.envelopes, a.EnvelopeID), append(r.attempts, int32(a.Attempt)) //nolint:gosec // it is small
 }

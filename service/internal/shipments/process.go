@@ -38,7 +38,7 @@ const (
 	newerOrder = `(excluded.order_at IS NOT NULL AND (s.order_at IS NULL OR (excluded.order_at, excluded.order_key) > (s.order_at, s.order_key)))`
 )
 
-// upsert does to a shipment's row what [row.apply] does in memory, and returns it if that has changed
+// upsert does to a shipment's row what [courier.Projection.Apply] does in memory, and returns it if that has changed
 // anything. A row of which the event has set the state has its version in state_at and state_key.
 const upsert = `
 INSERT INTO active_shipments AS s (shipment_id, last_event_id, last_event_type, last_event_at, last_event_key, current_state, state_at, state_key,
@@ -67,9 +67,9 @@ func upsertFor(timestamp string) string { return strings.ReplaceAll(upsert, "{ti
 
 // upsertArgs are the parameters of upsert.
 func (s *Shipments) upsertArgs(a *courier.Arrival, now time.Time) []any {
-	v := versionOf(a.Event)
+	v := courier.VersionOf(a.Event)
 	return []any{
-		a.Payload.ShipmentID, a.Event.EventID, a.Event.EventType, s.store.Time(v.at), v.tie, a.Payload.Status, a.Payload.OrderID,
-		string(metadata(a.Event)), s.store.Time(now), a.EnvelopeID,
+		a.Payload.ShipmentID, a.Event.EventID, a.Event.EventType, s.store.Time(v.At), v.Tie, a.Payload.Status, a.Payload.OrderID,
+		string(courier.Metadata(a.Event)), s.store.Time(now), a.EnvelopeID,
 	}
 }

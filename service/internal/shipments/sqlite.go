@@ -62,7 +62,7 @@ func (r *sqliteRun) process(ctx context.Context, a *courier.Arrival, now, until 
 	if err != nil {
 		return e, err
 	}
-	at, processed := r.s.store.Time(versionOf(a.Event).at), r.s.store.Time(now)
+	at, processed := r.s.store.Time(courier.VersionOf(a.Event).At), r.s.store.Time(now)
 	if _, err := r.record.ExecContext(ctx, a.Payload.ShipmentID, a.Event.IdempotencyKey, a.Event.EventID, string(e.Outcome), at, processed); err != nil {
 		return e, err
 	}

@@ -21,14 +21,21 @@ import (
 	"github.com/waybill-go/waybill/internal/sqlstore"
 )
 
-// Events is all that the library's store offers.
-type Events interface {
-	eventing.OutboxStore[*sql.Tx]
+// Library is all that the library's store offers, but transactions.
+type Library interface {
 	eventing.DispatchStore
 	eventing.ConsumerStore
 	eventing.DeadLetterStore
 	eventing.PruneStore
 	eventing.AdminStore
+	// Wake has the dispatchers of this process look.
+	Wake()
+}
+
+// Events is the library's store on an SQL database.
+type Events interface {
+	Library
+	eventing.OutboxStore[*sql.Tx]
 }
 
 // Store is the gateway's database: the library's tables and the gateway's own.
