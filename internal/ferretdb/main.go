@@ -2,9 +2,9 @@
 // embedded, on SQLite. Package testserver builds it, from a copy of FerretDB with the
 // corrections that its file ferretdb_patch.go has, and runs it; see there.
 //
-//	ferretdb FOLDER
+//	ferretdb FOLDER PORT
 //
-// It keeps its databases in the folder, listens on a free port of 127.0.0.1 without any
+// It keeps its databases in the folder, listens on a port of 127.0.0.1 without any
 // authentication, prints its mongodb:// address as a line of its own, and ends with
 // SIGTERM, or when its standard input is closed if that is a pipe.
 package main
@@ -36,8 +36,8 @@ func main() {
 func run(args []string, stdin *os.File, stdout io.Writer) error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
 	defer stop()
-	if len(args) != 1 {
-		return fmt.Errorf("usage: ferretdb FOLDER")
+	if len(args) != 2 {
+		return fmt.Errorf("usage: ferretdb FOLDER PORT")
 	}
 	debug.SetGCPercent(gcPercent)
 	folder, err := filepath.Abs(args[0])
@@ -45,7 +45,7 @@ func run(args []string, stdin *os.File, stdout io.Writer) error {
 		return err
 	}
 	db, err := ferretdb.New(&ferretdb.Config{
-		Listener: ferretdb.ListenerConfig{TCP: "127.0.0.1:0"},
+		Listener: ferretdb.ListenerConfig{TCP: "127.0.0.1:" + args[1]},
 		Handler:  "sqlite",
 		// What is kept is thrown away at the end: no need to wait for the disk.
 		SQLiteURL: "file:" + folder + "/?_pragma=synchronous(off)",

@@ -5,8 +5,10 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"net"
 	"net/url"
 	"os"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -19,8 +21,9 @@ const mongoURLEnv = "WAYBILL_TEST_MONGO_URL"
 // corrected where it does not do what MongoDB does (see ferretdb_patch.go). MongoDB itself
 // is in no package of Debian, nor in a Go module.
 type FerretServer struct {
-	core *server
-	url  string
+	core   *server
+	binary string
+	port   int
 }
 
 // StartFerret starts a private server, in a new folder under parent ("": the system's
@@ -39,32 +42,63 @@ func StartFerret(ctx context.Context, parent string) (*FerretServer, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &FerretServer{core: core}
+	f := &FerretServer{core: core, binary: binary}
 	if err := os.Mkdir(core.path("data"), 0o700); err != nil {
 		return nil, errors.Join(fmt.Errorf("ferretdb: %w", err), f.Close())
 	}
-	if err := core.start(ctx, f.ready, binary, core.path("data")); err != nil {
+	if err := onFreePort(func(port int) error {
+		f.port = port
+		return f.Start(ctx)
+	}); err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
 	return f, nil
 }
 
-// ready waits for the line with the address.
-func (f *FerretServer) ready(context.Context) error {
-	for line := range strings.Lines(f.core.log()) {
-		if address, complete := strings.CutSuffix(line, "\n"); complete && strings.HasPrefix(address, "mongodb://") {
-			f.url = address
-			return nil
-		}
-	}
-	return errors.New("it has not said its address")
+// Start starts the server again after Stop or Kill, on the same port and data, and returns once it takes
+// connections. It is an error if the server runs.
+func (f *FerretServer) Start(ctx context.Context) error {
+	return f.core.start(ctx, f.ready, f.binary, f.core.path("data"), strconv.Itoa(f.port))
 }
 
-// URL is that of the server, without a database.
-func (f *FerretServer) URL() string { return f.url }
+func (f *FerretServer) ready(ctx context.Context) error {
+	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", f.address())
+	if err != nil {
+		return err
+	}
+	return conn.Close()
+}
+
+func (f *FerretServer) address() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(f.port)) }
+
+// Stop shuts the server down in order. Stopping a stopped server does nothing.
+func (f *FerretServer) Stop() error { return f.core.stop(f.core.shutdown) }
+
+// Kill ends the server at once, as a crash of its process would.
+func (f *FerretServer) Kill() error { return f.core.stop(f.core.crash) }
+
+// URL is that of the server, without a database. It stays the same when the server is stopped and started.
+func (f *FerretServer) URL() string { return "mongodb://" + f.address() + "/" }
 
 // Close ends the server and removes its folder. A second Close does nothing.
 func (f *FerretServer) Close() error { return f.core.close() }
+
+// PrivateFerret starts a server for this test alone, which it may stop, kill
+// and start again; it is gone when the test ends. -short skips the test.
+func PrivateFerret(tb testing.TB) *FerretServer {
+	tb.Helper()
+	skipIfShort(tb, "FerretDB")
+	server, err := StartFerret(tb.Context(), "")
+	if err != nil {
+		tb.Fatalf("ferretdb for the test: %v", err)
+	}
+	tb.Cleanup(func() {
+		if err := server.Close(); err != nil {
+			tb.Errorf("close the test's ferretdb: %v", err)
+		}
+	})
+	return server
+}
 
 var sharedFerret = shared[*FerretServer]{start: func(ctx context.Context) (*FerretServer, error) {
 	return StartFerret(ctx, "")

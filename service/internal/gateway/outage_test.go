@@ -99,6 +99,13 @@ func TestCrashMatrix(t *testing.T) {
 		store, broker := testserver.PrivatePostgres(t), testserver.PrivateRedis(t)
 		newOutages(t, newSplit(t, binary, store.URL(), broker.URL()), store, broker).endure()
 	})
+	t.Run("mongodb and redis", func(t *testing.T) {
+		t.Parallel()
+		store, broker := testserver.PrivateFerret(t), testserver.PrivateRedis(t)
+		x := newOutages(t, newSplit(t, binary, store.URL()+"waybill", broker.URL()), store, broker)
+		x.rate = min(x.rate, 200) // the server that stands in for MongoDB takes no more
+		x.endure()
+	})
 }
 
 func newOutages(t *testing.T, s *split, store, broker server) *outages {

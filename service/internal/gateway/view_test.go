@@ -5,8 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"github.com/waybill-go/waybill/service/internal/store"
 )
@@ -27,6 +32,9 @@ type view interface {
 // openView opens the view of an address until the test ends.
 func openView(t *testing.T, storeURL string) view {
 	t.Helper()
+	if strings.HasPrefix(storeURL, "mongodb:") {
+		return openMongoView(t, storeURL)
+	}
 	return sqlView{openStore(t, storeURL)}
 }
 
@@ -143,4 +151,79 @@ func accountedEventually(t *testing.T, v view, accepted map[string]bool) {
 		case <-tick.C:
 		}
 	}
+}
+
+// mongoView is a view without transactions: what it sees may be moments apart.
+type mongoView struct{ db *mongo.Database }
+
+func openMongoView(t *testing.T, storeURL string) view {
+	t.Helper()
+	client, err := mongo.Connect(options.Client().ApplyURI(storeURL))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := client.Disconnect(context.WithoutCancel(t.Context())); err != nil {
+			t.Error(err)
+		}
+	})
+	return mongoView{client.Database(storeURL[strings.LastIndex(storeURL, "/")+1:])}
+}
+
+// keys returns the idempotency keys of the documents that a filter selects.
+func (v mongoView) keys(ctx context.Context, collection string, filter bson.D) (keys []string, err error) {
+	cursor, err := v.db.Collection(collection).Find(ctx, filter, options.Find().SetProjection(bson.D{{Key: "idempotencyKey", Value: 1}}))
+	if err != nil {
+		return nil, err
+	}
+	var docs []struct {
+		Key string `bson:"idempotencyKey"`
+	}
+	err = cursor.All(ctx, &docs)
+	for _, d := range docs {
+		keys = append(keys, d.Key)
+	}
+	return keys, err
+}
+
+func (v mongoView) applied(ctx context.Context) ([]string, error) {
+	return v.keys(ctx, "shipment_events", bson.D{})
+}
+
+func (v mongoView) dead(ctx context.Context) ([]string, error) {
+	return v.keys(ctx, "dead_letter_events", bson.D{{Key: "reviewStatus", Value: "pending"}})
+}
+
+func (v mongoView) unsettled(ctx context.Context) (map[string]int, error) {
+	left := map[string]int{}
+	for what, of := range map[string]struct {
+		collection string
+		filter     bson.D
+	}{
+		"pending outbox rows":                {"event_outbox", bson.D{{Key: "status", Value: "pending"}}},
+		"deliveries retrying or parked":      {"consumer_inbox", bson.D{{Key: "delivery.state", Value: bson.D{{Key: "$in", Value: bson.A{"retrying", "parked"}}}}}},
+		"steps that are not completed":       {"consumer_inbox", bson.D{{Key: "redo", Value: bson.D{{Key: "$exists", Value: true}}}}},
+		"ledger entries that are not final":  {"processed_events", bson.D{{Key: "status", Value: bson.D{{Key: "$nin", Value: bson.A{"processed", "dead_lettered"}}}}}},
+		"entries that are not in the outbox": {"processed_events", bson.D{{Key: "outgoing", Value: bson.D{{Key: "$exists", Value: true}}}}},
+	} {
+		n, err := v.db.Collection(of.collection).CountDocuments(ctx, of.filter)
+		if err != nil {
+			return nil, err
+		}
+		if n > 0 {
+			left[what] = int(n)
+		}
+	}
+	return left, nil
+}
+
+func (v mongoView) forget(ctx context.Context, key string) (envelope string, err error) {
+	var entry struct {
+		EnvelopeID string `bson:"envelopeId"`
+	}
+	if err := v.db.Collection("processed_events").FindOne(ctx, bson.D{{Key: "_id", Value: key}}).Decode(&entry); err != nil {
+		return "", err
+	}
+	_, err = v.db.Collection("consumer_inbox").DeleteMany(ctx, bson.D{{Key: "eventId", Value: entry.EnvelopeID}})
+	return entry.EnvelopeID, err
 }
