@@ -167,7 +167,7 @@ func TestReceiveUnavailable(t *testing.T) {
 func BenchmarkReceive(b *testing.B) {
 	for name, address := range map[string]func(testing.TB) string{
 		"sqlite":   func(tb testing.TB) string { return "sqlite:" + filepath.Join(tb.TempDir(), "waybill.db") },
-		"postgres": func(tb testing.TB) string { return testserver.PostgresURL(tb) },
+		"postgres": testserver.PostgresURL,
 	} {
 		b.Run(name, func(b *testing.B) {
 			_, l := openAt(b, address(b))

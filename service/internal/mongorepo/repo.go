@@ -92,7 +92,10 @@ func Migrate(ctx context.Context, db *mongo.Database) error {
 	}
 	for _, i := range schema {
 		_, err := db.Collection(i.collection).Indexes().CreateOne(ctx, i.model())
-		if err != nil && !(i.expires && unsupported(err)) {
+		if i.expires && unsupported(err) {
+			continue
+		}
+		if err != nil {
 			return fmt.Errorf("migrate: %s: %w", i, err)
 		}
 	}
