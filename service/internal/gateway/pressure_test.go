@@ -13,6 +13,7 @@ import (
 
 	"github.com/waybill-go/waybill/internal/testkit"
 	"github.com/waybill-go/waybill/internal/testserver"
+	"github.com/waybill-go/waybill/service/internal/backend"
 )
 
 // The intake closes at a limit, and opens once a fifth less waits; or when it cannot be known.
@@ -22,7 +23,7 @@ func TestPressure(t *testing.T) {
 	var oldest time.Time
 	var failure error
 	bound := func(n int64) int64 { return 2 * n } // as if every other had been sent
-	p := newPressure(Config{BackpressureMaxPending: 100, BackpressureMaxLag: time.Minute, Logger: slog.New(slog.DiscardHandler)}, nil)
+	p := newPressure(Config{BackpressureMaxPending: 100, BackpressureMaxLag: time.Minute, Logger: slog.New(slog.DiscardHandler)}, &backend.Backend{})
 	now := time.Now()
 	p.now = func() time.Time { return now }
 	p.atMost = func(context.Context) (int64, error) { return bound(n), failure }
@@ -77,7 +78,7 @@ func TestPressure(t *testing.T) {
 	if p.measure(t.Context()); p.reason.Load() != nil {
 		t.Error("did not open by the bound")
 	}
-	if none := newPressure(Config{}, nil); none.limits() {
+	if none := newPressure(Config{}, &backend.Backend{}); none.limits() {
 		t.Error("there are limits without settings")
 	}
 }
