@@ -63,6 +63,14 @@ lint: $(GOLANGCI_LINT) ## Check formatting, modules, code and import rules
 $(GOLANGCI_LINT):
 	GOBIN="$(dir $@)" go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_LINT_VERSION)
 
+GOVULNCHECK_VERSION := v1.9.0
+
+.PHONY: vulncheck
+vulncheck: ## Look for known vulnerabilities of what is used (asks vuln.go.dev)
+	@for module in $(MODULES); do \
+		(set -x; cd "$$module" && go run golang.org/x/vuln/cmd/govulncheck@$(GOVULNCHECK_VERSION) ./...); \
+	done
+
 .PHONY: bench
 bench: ## Run the benchmarks, BENCHTIME (1s) each, one package at a time
 	@{ grep -rlE --include='*_test.go' '^func Benchmark' . || true; } | xargs -r -n 1 dirname | sort -u | \
