@@ -31,7 +31,7 @@ type deadDoc struct {
 	PayloadSnapshot       map[string]any `bson:"payloadSnapshot,omitempty"`
 	ReviewStatus          string         `bson:"reviewStatus"`
 	CreatedAt             time.Time      `bson:"createdAt"`
-	ExpiresAt             time.Time      `bson:"expiresAt,omitempty"` // zero: something is open
+	ExpiresAt             time.Time      `bson:"expiresAt,omitempty"` // while something is open it is only given up then
 }
 
 // deadEntry is a dead letter: the event at one consumer.
@@ -130,9 +130,6 @@ func (d *deadDoc) derive(describe func(eventing.Envelope) DeadLetterFields) {
 		if e.ExpiresAt.After(d.ExpiresAt) {
 			d.ExpiresAt = e.ExpiresAt
 		}
-	}
-	if d.open() {
-		d.ExpiresAt = time.Time{} // an index that removes what has expired must not find it
 	}
 	d.TerminalReasonCode, d.TerminalReasonMessage = last.ReasonCode, last.Message
 	d.AttemptCount, d.AttemptHistory = last.AttemptCount, last.AttemptHistory

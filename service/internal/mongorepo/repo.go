@@ -12,6 +12,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/readpref"
 	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
 
+	"github.com/waybill-go/waybill/eventing"
 	"github.com/waybill-go/waybill/eventing/mongostore"
 )
 
@@ -58,6 +59,7 @@ type index struct {
 	sparse     bool          // only of documents that have such a field
 	expires    bool          // a document is removed when the time in the field has passed
 	grace      time.Duration // and this after it
+	only       bson.D        // documents that are like that; nil: all
 }
 
 func ascending(fields ...string) (keys bson.D) {
@@ -80,8 +82,8 @@ var schema = []index{
 	{collection: shipmentCollection, name: "orderId_1", keys: ascending("orderId")},
 	{collection: shipmentCollection, name: "currentState_1_updatedAt_1", keys: ascending("currentState", "updatedAt")},
 	{collection: recordCollection, name: "shipmentId_1_processedAt_1", keys: ascending("shipmentId", "processedAt")},
-	// The pruner goes first: it also removes what else there is of the event.
-	{collection: deadCollection, name: "expiresAt_1", keys: ascending("expiresAt"), expires: true, grace: 24 * time.Hour},
+	// The pruner goes first: it also removes what else there is of the event, and an open dead letter it gives up before.
+	{collection: deadCollection, name: "expiresAt_1", keys: ascending("expiresAt"), expires: true, grace: 24 * time.Hour, only: bson.D{eq("reviewStatus", string(eventing.StatusClosed))}},
 }
 
 // Migrate makes the indexes that are missing, the library's and the gateway's. Where the server has no
@@ -122,6 +124,9 @@ func (i index) model() mongo.IndexModel {
 	}
 	if i.expires {
 		o.SetExpireAfterSeconds(int32(i.grace.Seconds()))
+	}
+	if i.only != nil {
+		o.SetPartialFilterExpression(i.only)
 	}
 	return mongo.IndexModel{Keys: i.keys, Options: o}
 }
