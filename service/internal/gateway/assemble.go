@@ -13,6 +13,7 @@ import (
 	"github.com/waybill-go/waybill/service/internal/intake"
 	"github.com/waybill-go/waybill/service/internal/reads"
 	"github.com/waybill-go/waybill/service/internal/store"
+	"github.com/waybill-go/waybill/service/internal/worker"
 )
 
 // replaceable is what tests may replace.
@@ -119,7 +120,7 @@ func (g *gateway) handler() (http.Handler, error) {
 	}
 	return httpapi.New(httpapi.Config{
 		Acceptor:    g.intake,
-		Reader:      &reads.Reads{Shipments: b.Shipments, Ledger: b.Ledger, DeadLetters: letters},
+		Reader:      &reads.Reads{Shipments: b.Shipments, Ledger: b.Ledger, DeadLetters: letters, Worker: worker.Consumer},
 		DeadLetters: letters,
 		Keyring:     keyring, Tokens: tokens, MaxSkew: g.cfg.SignatureMaxSkew, Logger: g.cfg.Logger, Now: g.cfg.now, Checks: checks,
 		Metrics: g.metrics.handler, Overloaded: g.pressure.Overloaded,

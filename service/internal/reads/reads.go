@@ -7,17 +7,29 @@ import (
 	"errors"
 
 	"github.com/waybill-go/waybill/eventing"
-	"github.com/waybill-go/waybill/service/internal/backend"
 	"github.com/waybill-go/waybill/service/internal/courier"
 	"github.com/waybill-go/waybill/service/internal/httpapi"
-	"github.com/waybill-go/waybill/service/internal/worker"
 )
+
+// Shipments are the projection.
+type Shipments interface {
+	// Get returns a shipment; sql.ErrNoRows if it is not known.
+	Get(ctx context.Context, shipmentID string) (courier.Shipment, error)
+}
+
+// Ledger knows what became of events.
+type Ledger interface {
+	// Events returns what became of the events that couriers, or one source, call so, with the ids of their envelopes.
+	Events(ctx context.Context, eventID, source string) (events []courier.EventStatus, envelopes []string, err error)
+}
 
 // Reads implements [httpapi.Reader].
 type Reads struct {
-	Shipments   backend.Shipments
-	Ledger      backend.Ledger
+	Shipments   Shipments
+	Ledger      Ledger
 	DeadLetters *eventing.DeadLetters
+	// Worker is the consumer whose dead letters are told of, beside those of events that have come to none.
+	Worker string
 }
 
 var _ httpapi.Reader = (*Reads)(nil)
@@ -47,7 +59,7 @@ func (r *Reads) Events(ctx context.Context, eventID, source string) ([]courier.E
 		}
 		for _, d := range letters {
 			atDispatch := d.Consumer == "" // it has not come to the worker
-			if d.Consumer != worker.Consumer && (!atDispatch || events[i].DeadLetter != nil) {
+			if d.Consumer != r.Worker && (!atDispatch || events[i].DeadLetter != nil) {
 				continue
 			}
 			events[i].DeadLetter = deadLetter(d)
