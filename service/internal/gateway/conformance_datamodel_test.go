@@ -19,6 +19,7 @@ import (
 	"github.com/waybill-go/waybill/service/internal/courier"
 	"github.com/waybill-go/waybill/service/internal/ledger"
 	"github.com/waybill-go/waybill/service/internal/mongorepo"
+	"github.com/waybill-go/waybill/service/internal/worker"
 )
 
 // The data model of the specification, line by line, in the documents of a gateway that has run.
@@ -28,7 +29,7 @@ func TestConformanceDataModel(t *testing.T) {
 	const payload = `{"shipmentId":"shp_456","orderId":"ord_789","status":"out_for_delivery","van":{"no":7}}`
 	c.tell("evt_123", 10, payload, courier.StatusProcessed)
 	_, letter := c.exhaust("evt_dead", payload)
-	main := c.object(c.messageOf(c.main, "evt_123"))
+	main := c.message(worker.Queue, "evt_123").fields
 
 	for _, entity := range []struct {
 		name   string

@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/redis/go-redis/v9"
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 
@@ -37,24 +37,26 @@ const (
 type conforming struct {
 	*site
 	storeURL, brokerURL string
+	proxy               *testkit.Proxy // between the gateway and its store
 	db                  *mongo.Database
-	main, dlq           <-chan *message.Message
+	redis               *redis.Client
 	watch               *watch
 }
 
 func newConforming(t *testing.T) *conforming {
 	t.Helper()
-	c := &conforming{storeURL: testserver.MongoURL(t), brokerURL: testserver.RedisURL(t), watch: &watch{of: map[string]*watched{}}}
+	c := &conforming{site: &site{T: t}, storeURL: testserver.MongoURL(t), brokerURL: testserver.RedisURL(t), watch: &watch{of: map[string]*watched{}}}
 	c.db = openMongoView(t, c.storeURL).(mongoView).db
 	c.watch.ledger = c.db.Collection(ledgerCollection)
-	c.main, c.dlq = listen(t, c.brokerURL, worker.Queue), listen(t, c.brokerURL, deadLetterQueue)
-	cfg := testConfig(c.storeURL, siteSecret)
+	c.keepQueues()
+	c.proxy = testkit.StartProxy(t, c.storeURL)
+	cfg := testConfig(c.proxy.URL(), siteSecret)
 	cfg.BrokerURL = c.brokerURL
 	cfg.wrap = func(r replaceable) replaceable {
 		r.events = witness{r.events.(mongoEvents), c.watch}
 		return r
 	}
-	c.site = &site{T: t, url: serve(t, cfg)}
+	c.url = serve(t, cfg)
 	c.sender = newSender(c.url, siteSecret, 4)
 	t.Cleanup(c.sender.close)
 	return c
@@ -239,15 +241,47 @@ func (c *conforming) exhaust(id, payload string) (traceID string, letter bson.Ra
 	return traceID, c.letter(id, "pending")
 }
 
-// messageOf returns the message of a queue about an event; it takes others away.
-func (c *conforming) messageOf(msgs <-chan *message.Message, id string) *message.Message {
+// keepQueues has Redis keep all messages of the queues, for a group that reads none.
+func (c *conforming) keepQueues() {
 	c.Helper()
-	for {
-		m, fields := next(c.T, msgs)
-		if fields["eventId"] == id {
-			return m
+	options, err := redis.ParseURL(c.brokerURL)
+	if err != nil {
+		c.Fatal(err)
+	}
+	c.redis = redis.NewClient(options)
+	c.Cleanup(func() { _ = c.redis.Close() })
+	for _, queue := range []string{worker.Queue, deadLetterQueue} {
+		if err := c.redis.XGroupCreateMkStream(c.Context(), queue, "stranger", "0").Err(); err != nil {
+			c.Fatal(err)
 		}
 	}
+}
+
+// job is a message of a queue.
+type job struct {
+	values  map[string]any // of its entry in the stream
+	payload []byte
+	fields  map[string]any // of the payload
+}
+
+// message waits for the first message of a queue about an event.
+func (c *conforming) message(queue, id string) (found job) {
+	c.Helper()
+	testkit.Eventually(c, patient, func() error {
+		entries, err := c.redis.XRange(c.Context(), queue, "-", "+").Result()
+		for _, e := range entries {
+			j := job{values: e.Values, payload: []byte(fmt.Sprint(e.Values["payload"]))}
+			if err := json.Unmarshal(j.payload, &j.fields); err != nil {
+				return fmt.Errorf("%s: %w", j.payload, err)
+			}
+			if j.fields["eventId"] == id {
+				found = j
+				return nil
+			}
+		}
+		return errors.Join(err, errNotYet)
+	})
+	return found
 }
 
 // field is one that the specification has a document have.
@@ -328,15 +362,6 @@ func (c *conforming) postSigned(body []byte, timestamp, signature string) (statu
 	defer response.Body.Close()
 	_, _ = io.Copy(io.Discard, response.Body)
 	return response.StatusCode
-}
-
-// object is a message as an object.
-func (c *conforming) object(m *message.Message) (fields map[string]any) {
-	c.Helper()
-	if err := json.Unmarshal(m.Payload, &fields); err != nil {
-		c.Fatal(err)
-	}
-	return fields
 }
 
 // eachLetter looks at all dead letters.
