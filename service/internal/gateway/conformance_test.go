@@ -271,10 +271,7 @@ func (c *conforming) message(queue, id string) (found job) {
 		entries, err := c.redis.XRange(c.Context(), queue, "-", "+").Result()
 		for _, e := range entries {
 			j := job{values: e.Values, payload: []byte(fmt.Sprint(e.Values["payload"]))}
-			if err := json.Unmarshal(j.payload, &j.fields); err != nil {
-				return fmt.Errorf("%s: %w", j.payload, err)
-			}
-			if j.fields["eventId"] == id {
+			if json.Unmarshal(j.payload, &j.fields) == nil && j.fields["eventId"] == id {
 				found = j
 				return nil
 			}

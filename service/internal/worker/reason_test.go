@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -59,6 +60,7 @@ func TestReasons(t *testing.T) {
 		{"a port that nobody listens on", refused(t), ReasonConnRefused},
 		{"a connection that is reset", reset(t), ReasonConnReset},
 		{"a server that does not answer", silent(t), eventing.ReasonTimeout},
+		{"a connection that is not made in time", &net.OpError{Op: "dial", Net: "tcp", Err: os.NewSyscallError("connect", syscall.ETIMEDOUT)}, eventing.ReasonTimeout},
 		{"a deadline of one's own", os.ErrDeadlineExceeded, eventing.ReasonTimeout},
 		{"a name that is none", &net.DNSError{Err: "no such host", Name: "nowhere.invalid", IsNotFound: true}, ReasonHostNotFound},
 		{"a context that was cancelled", context.Canceled, ReasonCancelled},
