@@ -1,6 +1,7 @@
 package mongostore
 
 import (
+	"bytes"
 	"encoding/json"
 	"slices"
 	"strings"
@@ -142,10 +143,38 @@ func (d *deadDoc) derive(describe func(eventing.Envelope) DeadLetterFields) {
 // snapshot is the event's payload as a document, if it can be one; nil otherwise.
 func snapshot(payload []byte) map[string]any {
 	var doc map[string]any
-	if json.Unmarshal(payload, &doc) != nil || !storable(doc, 0) {
+	d := json.NewDecoder(bytes.NewReader(payload))
+	d.UseNumber()
+	if d.Decode(&doc) != nil || !storable(doc, 0) {
 		return nil
 	}
+	for name, v := range doc {
+		doc[name] = numbered(v)
+	}
 	return doc
+}
+
+// numbered has integers stay such: of 17 digits a float keeps not all. What is no number of the database's is text.
+func numbered(v any) any {
+	switch v := v.(type) {
+	case map[string]any:
+		for name, field := range v {
+			v[name] = numbered(field)
+		}
+	case []any:
+		for i, item := range v {
+			v[i] = numbered(item)
+		}
+	case json.Number:
+		if n, err := v.Int64(); err == nil {
+			return n
+		}
+		if f, err := v.Float64(); err == nil {
+			return f
+		}
+		return v.String()
+	}
+	return v
 }
 
 // storable reports whether every database takes a value as a document: dead letters must

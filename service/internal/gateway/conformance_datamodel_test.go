@@ -26,7 +26,7 @@ import (
 func TestConformanceDataModel(t *testing.T) {
 	t.Parallel()
 	c := newConforming(t)
-	const payload = `{"shipmentId":"shp_456","orderId":"ord_789","status":"out_for_delivery","van":{"no":7}}`
+	const payload = `{"shipmentId":"shp_456","orderId":"ord_789","status":"out_for_delivery","van":{"no":9007199254740993}}`
 	c.tell("evt_123", 10, payload, courier.StatusProcessed)
 	_, letter := c.exhaust("evt_dead", payload)
 	main := c.message(worker.Queue, "evt_123").fields
@@ -126,7 +126,7 @@ var deadLetterEvent = []field{
 		if id := v.Document().Lookup("shipmentId"); id.String() != `"shp_456"` {
 			return fmt.Errorf("%w: the shipment is %s", errWrong, id)
 		}
-		return nil
+		return is(`{"$numberLong":"9007199254740993"}`)(v.Document().Lookup("van", "no"))
 	}},
 	{"reviewStatus", isText, is(`"pending"`)},
 	{"createdAt", isTime, nil},
@@ -195,7 +195,7 @@ func (c *conforming) identified() {
 }
 
 func (c *conforming) idempotent() {
-	const payload = `{"shipmentId":"shp_456","orderId":"ord_789","status":"out_for_delivery","van":{"no":7}}`
+	const payload = `{"shipmentId":"shp_456","orderId":"ord_789","status":"out_for_delivery","van":{"no":9007199254740993}}`
 	before := c.document(shipmentCollection, "shipmentId", "shp_456")
 	c.send(says("courier-x", "evt_123", 10, payload))
 	if got := c.answer(says("courier-x", "evt_123", 20, `{"shipmentId":"shp_456","status":"lost"}`)); got != 409 {
