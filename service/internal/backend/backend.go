@@ -13,6 +13,7 @@ import (
 	"github.com/waybill-go/waybill/service/internal/courier"
 	"github.com/waybill-go/waybill/service/internal/intake"
 	"github.com/waybill-go/waybill/service/internal/ledger"
+	"github.com/waybill-go/waybill/service/internal/life"
 	"github.com/waybill-go/waybill/service/internal/mongorepo"
 	"github.com/waybill-go/waybill/service/internal/store"
 )
@@ -35,6 +36,7 @@ type Backend struct {
 	SQL       *store.Store
 	Ledger    Ledger
 	Shipments Shipments
+	Lives     Lives
 	// InboxTTL is how long the inbox remembers what is processed.
 	InboxTTL time.Duration
 
@@ -73,6 +75,12 @@ type Ledger interface {
 type Shipments interface {
 	// Get returns a shipment; sql.ErrNoRows if it is not known.
 	Get(ctx context.Context, shipmentID string) (courier.Shipment, error)
+}
+
+// Lives tells what became of events.
+type Lives interface {
+	// Find returns the events that id names: those that couriers, or one source, call so, the one of that envelope, or else those of that trace.
+	Find(ctx context.Context, id, source string, payloads bool) ([]life.Event, error)
 }
 
 // Worker configures the worker: see [worker.Worker].

@@ -17,6 +17,7 @@ import (
 	"github.com/waybill-go/waybill/eventing/mongostore"
 	"github.com/waybill-go/waybill/router"
 	"github.com/waybill-go/waybill/service/internal/courier"
+	"github.com/waybill-go/waybill/service/internal/life"
 	"github.com/waybill-go/waybill/service/internal/mongorepo"
 	"github.com/waybill-go/waybill/service/internal/store"
 )
@@ -97,7 +98,7 @@ func onMongo(db *mongo.Database, cfg Config) *Backend {
 		Retention: cfg.ProcessedTTL, DeadLetterRetention: max(cfg.ProcessedTTL, cfg.DeadLetterTTL) + 24*time.Hour,
 	})
 	return &Backend{
-		Events: events, Ledger: repo, Shipments: repo, InboxTTL: cfg.ProcessedTTL - inboxLess(cfg.ProcessedTTL),
+		Events: events, Ledger: repo, Shipments: repo, Lives: life.NewMongo(db, events, repo), InboxTTL: cfg.ProcessedTTL - inboxLess(cfg.ProcessedTTL),
 		Receiver: repo.Receiver, PendingAtMost: events.PendingAtMost, Pending: events.Pending, Ping: events.Ping,
 		Migrate: mongoSchema{db, false}.Up,
 		Close:   func() error { return disconnect(db) },

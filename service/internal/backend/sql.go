@@ -6,6 +6,7 @@ import (
 	"github.com/waybill-go/waybill/eventing"
 	"github.com/waybill-go/waybill/router"
 	"github.com/waybill-go/waybill/service/internal/ledger"
+	"github.com/waybill-go/waybill/service/internal/life"
 	"github.com/waybill-go/waybill/service/internal/shipments"
 	"github.com/waybill-go/waybill/service/internal/store"
 	"github.com/waybill-go/waybill/service/internal/worker"
@@ -15,7 +16,7 @@ import (
 func OnSQL(s *store.Store, cfg Config) *Backend {
 	l, projection := ledger.New(s, cfg.ProcessedTTL), shipments.New(s)
 	return &Backend{
-		Events: s.Events, Embedded: s.Embedded, SQL: s, Ledger: l, Shipments: projection, InboxTTL: cfg.ProcessedTTL,
+		Events: s.Events, Embedded: s.Embedded, SQL: s, Ledger: l, Shipments: projection, Lives: life.New(s), InboxTTL: cfg.ProcessedTTL,
 		Receiver: l.Receiver, PendingAtMost: s.PendingAtMost, Pending: s.Pending, Ping: s.Ping, Migrate: s.Migrate, Close: s.Close,
 		Register: func(r *router.Router, policy eventing.Policy, w Worker) error {
 			return register(r, policy, w, projection, l, s.Events)

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"strconv"
@@ -10,6 +9,7 @@ import (
 	"time"
 
 	"github.com/waybill-go/waybill/eventing"
+	"github.com/waybill-go/waybill/service/internal/backend"
 	"github.com/waybill-go/waybill/service/internal/life"
 )
 
@@ -27,6 +27,7 @@ func (traceCmd) Help() string {
 then how the event stands, in the words of "gateway audit", and what to do next. It needs no running gateway. Several events of one id are told one after the other.
 
 Outbox rows that were sent are kept for a day, and attempts that failed before one succeeded are not kept beyond their number and last error. A trace id is looked for in all of the ledger, which may take long.
+SQL databases are seen at one moment. MongoDB is read part by part: of an event that moves meanwhile, some may be told as before and some as after; ask again.
 
 Examples:
 
@@ -38,10 +39,7 @@ Examples:
 // Run tells.
 func (c *traceCmd) Run(ctx context.Context, p *Program) error {
 	return withDesk(ctx, p, func(d *desk) error {
-		if d.store.SQL == nil {
-			return errors.New("gateway trace reads SQL databases only; ask the API: GET /v1/events/{eventId}")
-		}
-		lives := life.New(d.store.SQL)
+		lives := d.store.Lives
 		events, err := lives.Find(ctx, c.ID, c.Source, c.Payload)
 		if err != nil {
 			return err
@@ -69,7 +67,7 @@ func (c *traceCmd) Run(ctx context.Context, p *Program) error {
 }
 
 // unknown says that there is no such event, and what to do next.
-func (c *traceCmd) unknown(ctx context.Context, lives *life.Reader) error {
+func (c *traceCmd) unknown(ctx context.Context, lives backend.Lives) error {
 	if c.Source != "" {
 		others, err := lives.Find(ctx, c.ID, "", false)
 		if err != nil {

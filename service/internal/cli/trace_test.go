@@ -1,7 +1,7 @@
 package cli_test
 
 import (
-	"database/sql"
+	"context"
 	"encoding/json"
 	"slices"
 	"strings"
@@ -9,12 +9,9 @@ import (
 	"time"
 
 	"github.com/waybill-go/waybill/eventing"
-	"github.com/waybill-go/waybill/internal/testserver"
+	"github.com/waybill-go/waybill/service/internal/backend"
 	"github.com/waybill-go/waybill/service/internal/courier"
 	"github.com/waybill-go/waybill/service/internal/intake"
-	"github.com/waybill-go/waybill/service/internal/ledger"
-	"github.com/waybill-go/waybill/service/internal/shipments"
-	"github.com/waybill-go/waybill/service/internal/store"
 	"github.com/waybill-go/waybill/service/internal/worker"
 )
 
@@ -55,7 +52,8 @@ func (tr traced) steps(t *testing.T, i int) string {
 type life struct {
 	*testing.T
 	environment
-	db *store.Store
+	db    *backend.Backend
+	shelf shelf
 }
 
 const hidden = "hidden-in-payload"
@@ -68,12 +66,10 @@ func (l life) accept(id, source string) eventing.Envelope {
 		TraceID: strings.Repeat("0", 32-len(id)) + id, Payload: json.RawMessage(`{"shipmentId":"shp_` + id + `","status":"picked_up","note":"` + hidden + `"}`),
 		SignatureMeta: courier.SignatureMeta{Signature: "the-signature"},
 	}
-	taken := intake.New(intake.Config{Store: ledger.New(l.db, time.Hour).Receiver(eventing.OutboxConfig{})})
+	taken := intake.New(intake.Config{Store: l.db.Receiver(eventing.OutboxConfig{})})
 	_, err := taken.Accept(l.Context(), e, strings.Repeat("ab", 32))
 	must(l.T, err)
-	var encoded []byte
-	must(l.T, l.db.Read.QueryRowContext(l.Context(), `SELECT payload FROM event_outbox WHERE event_id = $1`, courier.EventID(source, e.IdempotencyKey)).Scan(&encoded))
-	envelope, err := eventing.DecodeEnvelope(encoded)
+	envelope, err := eventing.DecodeEnvelope(l.shelf.payload(l.T, courier.EventID(source, e.IdempotencyKey)))
 	must(l.T, err)
 	return envelope
 }
@@ -81,7 +77,7 @@ func (l life) accept(id, source string) eventing.Envelope {
 // settled says that the broker has what is pending.
 func (l life) settled(ago time.Duration) {
 	l.Helper()
-	l.exec(l.T, `UPDATE event_outbox SET status = 'sent', sent_at = $1 WHERE status = 'pending'`, l.db.Time(time.Now().Add(-ago)))
+	l.shelf.settled(l.T, time.Now().Add(-ago))
 }
 
 func (l life) run(e eventing.Envelope, generation int) eventing.Run {
@@ -120,29 +116,16 @@ func (l life) succeeds(e eventing.Envelope, generation int) {
 	p, err := courier.DecodePayload(sent.Payload)
 	must(l.T, err)
 	run := l.run(e, generation)
-	must(l.T, l.db.Events.InTx(l.Context(), func(tx *sql.Tx) error {
-		now := time.Now()
-		arrival := courier.Arrival{EnvelopeID: e.ID, Attempt: run.Attempts + 1, Event: sent, Payload: p}
-		_, err := shipments.New(l.db).Process(l.Context(), tx, []courier.Arrival{arrival}, now, now.Add(time.Hour))
-		return err
+	arrival, now := courier.Arrival{EnvelopeID: e.ID, Attempt: run.Attempts + 1, Event: sent, Payload: p}, time.Now()
+	must(l.T, l.db.Events.Succeed(l.Context(), eventing.Success{
+		Run: run, Now: now, InboxUntil: now.Add(time.Hour), DeadLetterUntil: now.Add(time.Hour),
+		Effect: func(ctx context.Context, tx any) error { return l.shelf.process(ctx, tx, arrival, now) },
 	}))
-	must(l.T, l.db.Events.Succeed(l.Context(), eventing.Success{Run: run, Now: time.Now(), InboxUntil: time.Now().Add(time.Hour), DeadLetterUntil: time.Now().Add(time.Hour)}))
 }
 
 func TestTrace(t *testing.T) {
 	t.Parallel()
-	for name, address := range map[string]func(*testing.T) string{"sqlite": sqliteURL, "postgres": func(t *testing.T) string { return testserver.PostgresURL(t) }} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			e := newEnvironment(t)
-			e["STORE_URL"] = address(t)
-			e.ok(t, "migrate", "up")
-			db, err := store.Open(t.Context(), e["STORE_URL"])
-			must(t, err)
-			t.Cleanup(func() { must(t, db.Close()) })
-			traceStates(life{t, e, db})
-		})
-	}
+	eachGateway(t, func(t *testing.T, e environment, b *backend.Backend, s shelf) { traceStates(life{t, e, b, s}) })
 }
 
 func traceStates(l life) {
@@ -181,7 +164,7 @@ func traceStates(l life) {
 			e := l.accept(id, "courier-x")
 			l.settled(0)
 			l.fails(e, 0, eventing.StateRetrying)
-			l.exec(l.T, `UPDATE event_deliveries SET state = 'parked', attempt_history = NULL WHERE event_id = $1`, e.ID)
+			l.shelf.park(l.T, e.ID)
 		}},
 		{"dead", "accepted sent appended attempt died reviewed", "dead", "gateway dlq show ", func(l life, id string) {
 			_, target := dead(l, id)
@@ -206,12 +189,11 @@ func traceStates(l life) {
 			must(l.T, letters.Discard(l.Context(), target, "anna", "a test"))
 		}},
 		{"pruned", "accepted", "missing", "gateway outbox requeue", func(l life, id string) {
-			l.accept(id, "courier-x")
-			l.exec(l.T, `DELETE FROM event_outbox WHERE event_id IN (SELECT envelope_id FROM courier_ledger WHERE event_id = $1)`, id)
+			l.shelf.forget(l.T, l.accept(id, "courier-x").ID)
 		}},
 	} {
 		l.Run(test.id, func(t *testing.T) {
-			l := life{t, l.environment, l.db}
+			l := life{t, l.environment, l.db, l.shelf}
 			test.live(l, test.id)
 			got := object[traced](t, l.environment, "trace", test.id)
 			if steps := got.steps(t, 0); steps != test.steps || got.Events[0].Standing != test.standing {

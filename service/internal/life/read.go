@@ -4,28 +4,23 @@ import (
 	"context"
 	"database/sql"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"time"
 
 	"github.com/waybill-go/waybill/eventing"
 	"github.com/waybill-go/waybill/internal/sqlstore"
-	"github.com/waybill-go/waybill/service/internal/courier"
 	"github.com/waybill-go/waybill/service/internal/shipments"
 	"github.com/waybill-go/waybill/service/internal/store"
 )
 
-// Reader reads lives of events.
+// Reader reads lives of events from an SQL database.
 type Reader struct {
 	store *store.Store
 	now   func() time.Time
 }
 
-// New returns a reader of a gateway's database.
+// New returns a reader of a gateway's SQL database.
 func New(s *store.Store) *Reader { return &Reader{s, time.Now} }
-
-// MaxEvents is how many events of one id are told.
-const MaxEvents = 100
 
 // Find returns the events that id names: those that couriers, or one source, call so, the one of that envelope, or else
 // those of that trace, which takes reading all of the ledger. It reads payloads only if asked to. The tables are seen at
@@ -56,21 +51,7 @@ func (r *Reader) Find(ctx context.Context, id, source string, payloads bool) ([]
 	if err := tx.Rollback(); err != nil {
 		return nil, err
 	}
-	return events, r.addShipments(ctx, events)
-}
-
-func (r *Reader) addShipments(ctx context.Context, events []Event) error {
-	repository := shipments.New(r.store)
-	for i := range events {
-		s, err := repository.Get(ctx, events[i].ShipmentID)
-		switch {
-		case err == nil:
-			events[i].Shipment = &Shipment{s.CurrentState, s.OrderID, s.LastEventID, s.LastEventAt, s.UpdatedAt}
-		case !errors.Is(err, sql.ErrNoRows):
-			return err
-		}
-	}
-	return nil
+	return events, addShipments(ctx, shipments.New(r.store), events)
 }
 
 const (
@@ -78,11 +59,9 @@ const (
 SELECT envelope_id, event_id, source, idempotency_key, event_type, shipment_id, trace_id, body_hash, status, attempt_count,
 	coalesce(last_error_code, ''), coalesce(last_error_message, ''), occurred_at, received_at
 FROM courier_ledger WHERE `
-	inOrder     = ` AND ($2 = '' OR source = $2) ORDER BY first_seen_at, source LIMIT $3`
-	byID        = entries + `(event_id = $1 OR envelope_id = $1)` + inOrder
-	byTrace     = entries + `trace_id = $1` + inOrder
-	traceLength = 32
-	hashShown   = 12
+	inOrder = ` AND ($2 = '' OR source = $2) ORDER BY first_seen_at, source LIMIT $3`
+	byID    = entries + `(event_id = $1 OR envelope_id = $1)` + inOrder
+	byTrace = entries + `trace_id = $1` + inOrder
 )
 
 // find returns the events with what the ledger has of them; for an id that it does not know, an envelope.
@@ -107,7 +86,7 @@ func ledgerEntries(ctx context.Context, tx *sql.Tx, query, id, source string) (e
 			return err
 		}
 		e.OccurredAt = occurred.Time
-		e.add(Step{At: received.Time, What: Accepted, BodyHash: hash[:min(len(hash), hashShown)]})
+		e.accepted(received.Time, hash)
 		events = append(events, e)
 		return nil
 	})
@@ -142,10 +121,10 @@ func (r *Reader) tell(ctx context.Context, tx *sql.Tx, e *Event, payloads bool) 
 		scan  func(*sql.Rows) error
 	}{
 		{outboxRows, []any{e.EnvelopeID, payloads}, s.outboxRow},
-		{deliveries, []any{e.EnvelopeID, payloads}, s.delivery},
-		{deadLetters, []any{e.EnvelopeID, payloads}, s.deadLetter},
-		{inbox, []any{e.EnvelopeID}, s.processed},
-		{outcomes, []any{e.ShipmentID, e.IdempotencyKey}, s.outcome},
+		{deliveries, []any{e.EnvelopeID, payloads}, s.deliveryRow},
+		{deadLetters, []any{e.EnvelopeID, payloads}, s.letterRow},
+		{inbox, []any{e.EnvelopeID}, s.inboxRow},
+		{outcomes, []any{e.ShipmentID, e.IdempotencyKey}, s.outcomeRow},
 	} {
 		if err := each(ctx, tx, part.query, part.args, part.scan); err != nil {
 			return err
@@ -157,84 +136,58 @@ func (r *Reader) tell(ctx context.Context, tx *sql.Tx, e *Event, payloads bool) 
 }
 
 func (s *standing) outboxRow(rows *sql.Rows) error {
-	var status, message, payload string
+	var row Step
+	var status, payload string
 	var created, settled, due sqlstore.Timestamp
-	row := Step{What: Appended}
-	if err := rows.Scan(&row.Row, &s.event.EventType, &status, &row.Attempt, &row.Consumer, &row.Replay, &created, &settled, &due, &message, &payload); err != nil {
+	if err := rows.Scan(&row.Row, &s.event.EventType, &status, &row.Attempt, &row.Consumer, &row.Replay, &created, &settled, &due, &row.Message, &payload); err != nil {
 		return err
 	}
-	s.event.keep(payload)
-	attempts := row.Attempt
-	row.At, row.Attempt = created.Time, 0
-	s.event.add(row)
-	if row.At, row.Attempt, row.Message = settled.Time, attempts, message; row.At.IsZero() {
-		s.pending = true
-		s.goesOn(due.Time)
-		return nil
-	}
-	switch {
-	case status == "failed":
-		row.What = Failed
-	case message != "":
-		row.What = Aside
-	default:
-		row.What = Sent
-		if row.At.After(s.sent.At) {
-			s.sent = row
-		}
-	}
-	s.event.add(row)
+	s.event.keep([]byte(payload))
+	s.row(row, status == "failed", row.Message != "", created.Time, settled.Time, due.Time)
 	return nil
 }
 
-func (s *standing) delivery(rows *sql.Rows) error {
+func (s *standing) deliveryRow(rows *sql.Rows) error {
 	var consumer, state, history, payload string
 	var attempts int
 	var due sqlstore.Timestamp
 	if err := rows.Scan(&consumer, &s.event.EventType, &state, &attempts, &due, &history, &payload); err != nil {
 		return err
 	}
-	s.event.keep(payload)
-	if s.state = eventing.State(state); s.state == eventing.StateRetrying {
-		s.goesOn(due.Time)
-	}
-	return s.event.attempts(consumer, history)
-}
-
-func (s *standing) deadLetter(rows *sql.Rows) error {
-	var history, notes, payload string
-	var created, scheduled sqlstore.Timestamp
-	var d eventing.DeadLetter
-	died := Step{What: Died}
-	if err := rows.Scan(&died.Consumer, &s.event.EventType, &died.Code, &died.Message, &died.Attempt, &history, &notes, &d.Status, &d.Resolution,
-		&d.Generation, &created, &scheduled, &payload); err != nil {
-		return err
-	}
-	s.event.keep(payload)
-	s.goesOn(scheduled.Time)
-	s.letters = append(s.letters, d)
-	died.At = created.Time
-	s.event.add(died)
-	if err := json.Unmarshal([]byte(notes), &d.Acts); err != nil {
-		return fmt.Errorf("the notes: %w", err)
-	}
-	for _, a := range d.Acts {
-		s.event.add(Step{At: a.At, What: a.Act, Consumer: died.Consumer, By: a.By, Message: a.Note, Plan: a.Plan, DueAt: a.DueAt})
-	}
-	return s.event.attempts(died.Consumer, history)
-}
-
-func (s *standing) processed(rows *sql.Rows) error {
-	step := Step{What: Processed}
-	var at sqlstore.Timestamp
-	err := rows.Scan(&step.Consumer, &at)
-	step.At = at.Time
-	s.event.add(step)
-	s.inbox = true
+	s.event.keep([]byte(payload))
+	all, err := decodeHistory(history)
+	s.delivery(consumer, state, due.Time, all)
 	return err
 }
 
-func (s *standing) outcome(rows *sql.Rows) error {
+func (s *standing) letterRow(rows *sql.Rows) error {
+	var history, notes, payload string
+	var created, scheduled sqlstore.Timestamp
+	var d eventing.DeadLetter
+	if err := rows.Scan(&d.Consumer, &s.event.EventType, &d.Reason, &d.Message, &d.AttemptCount, &history, &notes, &d.Status, &d.Resolution,
+		&d.Generation, &created, &scheduled, &payload); err != nil {
+		return err
+	}
+	s.event.keep([]byte(payload))
+	d.CreatedAt, d.ScheduledAt = created.Time, scheduled.Time
+	if err := json.Unmarshal([]byte(notes), &d.Acts); err != nil {
+		return fmt.Errorf("the notes: %w", err)
+	}
+	var err error
+	d.History, err = decodeHistory(history)
+	s.letter(d)
+	return err
+}
+
+func (s *standing) inboxRow(rows *sql.Rows) error {
+	var consumer string
+	var at sqlstore.Timestamp
+	err := rows.Scan(&consumer, &at)
+	s.processed(consumer, at.Time)
+	return err
+}
+
+func (s *standing) outcomeRow(rows *sql.Rows) error {
 	var step Step
 	var at sqlstore.Timestamp
 	err := rows.Scan(&step.What, &at)
@@ -243,30 +196,11 @@ func (s *standing) outcome(rows *sql.Rows) error {
 	return err
 }
 
-// attempts adds those of a history.
-func (e *Event) attempts(consumer, history string) error {
-	var all []eventing.Attempt
+func decodeHistory(history string) (all []eventing.Attempt, err error) {
 	if err := json.Unmarshal([]byte(history), &all); err != nil {
-		return fmt.Errorf("the history of attempts: %w", err)
+		return nil, fmt.Errorf("the history of attempts: %w", err)
 	}
-	for _, a := range all {
-		e.add(Step{At: a.At, What: Attempt, Consumer: consumer, Attempt: a.Attempt, Code: string(a.ErrorCode), Message: a.ErrorMessage})
-		e.Attempts = max(e.Attempts, a.Attempt)
-	}
-	return nil
-}
-
-// keep takes the payload out of an encoded envelope: of a courier's event, what the courier has sent.
-func (e *Event) keep(encoded string) {
-	envelope, err := eventing.DecodeEnvelope([]byte(encoded))
-	if encoded == "" || err != nil {
-		return
-	}
-	e.Payload = envelope.Payload
-	var sent courier.Event
-	if json.Unmarshal(envelope.Payload, &sent) == nil && sent.EventID != "" {
-		e.Payload = sent.Payload
-	}
+	return all, nil
 }
 
 func each(ctx context.Context, tx *sql.Tx, query string, args []any, scan func(*sql.Rows) error) error {

@@ -41,6 +41,8 @@ func (s *standing) is() eventing.Standing {
 		return eventing.StandingParked
 	case s.pending:
 		return eventing.StandingPending
+	case s.state == eventing.StateDead && len(s.letters) == 0: // its dead letter is being written
+		return eventing.StandingDead
 	case slices.ContainsFunc(s.letters, func(d eventing.DeadLetter) bool { return d.Status != eventing.StatusClosed && !s.awaited(d) }):
 		return eventing.StandingDead
 	case slices.ContainsFunc(s.letters, func(d eventing.DeadLetter) bool { return d.Resolution == eventing.Discarded }):
