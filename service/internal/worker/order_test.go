@@ -36,6 +36,10 @@ func onEachProjection(t *testing.T, test func(t *testing.T, open func() projecti
 		t.Parallel()
 		test(t, func() projection { return openSQL(t, testserver.PostgresURL(t)) })
 	})
+	t.Run("mongodb", func(t *testing.T) {
+		t.Parallel()
+		test(t, func() projection { return openMongo(t) })
+	})
 }
 
 type sqlProjection struct {
@@ -150,15 +154,18 @@ func batchesOf(arrivals []courier.Arrival, size int) (batches [][]courier.Arriva
 // come to what they do in order.
 func TestOrderOfArrivalDoesNotMatter(t *testing.T) {
 	t.Parallel()
-	n, shipmentCount := 5_000, 50
-	if testkit.Long() {
-		n, shipmentCount = 100_000, 1_000
-	}
 	for _, size := range []int{1, 100} {
 		t.Run(fmt.Sprintf("batches of %d", size), func(t *testing.T) {
 			t.Parallel()
 			onEachProjection(t, func(t *testing.T, open func() projection) {
 				p := open()
+				n, shipmentCount := 5_000, 50
+				if testkit.Long() {
+					n, shipmentCount = 100_000, 1_000
+				}
+				if _, slow := p.(mongoProjection); slow {
+					n, shipmentCount = n/20+150, shipmentCount/20+8 // 400 of 10, or 5,150 of 58
+				}
 				arrivals := disordered(t, n, shipmentCount)
 				processAll(t, p, batchesOf(arrivals, size))
 				for id, want := range inOrder(arrivals) {
@@ -203,6 +210,9 @@ func TestOrderWithinABatch(t *testing.T) {
 	onEachProjection(t, func(t *testing.T, open func() projection) {
 		arrivals := disordered(t, 600, 12)
 		singly, together := open(), open()
+		if _, mongo := singly.(mongoProjection); mongo {
+			arrivals = once(disordered(t, 240, 5))
+		}
 		for _, batch := range batchesOf(arrivals, 60) {
 			var want []courier.Effect
 			for i := range batch {
