@@ -270,9 +270,9 @@ func (s *Store) draw(ctx context.Context, counter string, n int) (int64, error) 
 	return doc.N - int64(n) + 1, nil
 }
 
-// in selects what has one of some values.
+// in selects what has one of some values: nothing, if there are none.
 func in[T any](field string, values []T) bson.E {
-	return bson.E{Key: field, Value: bson.D{{Key: "$in", Value: values}}}
+	return bson.E{Key: field, Value: bson.D{{Key: "$in", Value: append([]T{}, values...)}}} // nil would be no array
 }
 
 func eq(field string, value any) bson.E { return bson.E{Key: field, Value: value} }

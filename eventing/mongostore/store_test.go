@@ -165,3 +165,12 @@ func (d database) RoutingVersions(ctx context.Context, eventID string) (versions
 	}
 	return versions, err
 }
+
+// Whoever asks about no events gets none.
+func TestNoEvents(t *testing.T) {
+	t.Parallel()
+	s := mongostore.New(openDB(t), mongostore.Config{})
+	if rows, err := s.AuditEvents(t.Context(), nil); err != nil || len(rows) > 0 {
+		t.Errorf("got %v, %v", rows, err)
+	}
+}
