@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"strings"
 	"time"
 
@@ -36,9 +37,12 @@ const (
 // connect connects to a server, which has to answer.
 func connect(ctx context.Context, address string) (*mongo.Database, error) {
 	parsed, err := connstring.ParseAndValidate(address)
+	if unknown := (*net.DNSError)(nil); errors.As(err, &unknown) { // of mongodb+srv, which is looked up
+		return nil, fmt.Errorf("the database %q (STORE_URL): %w", store.Masked(address), unknown)
+	}
 	if err != nil || parsed.Database == "" { // what the parser says may have the password in it
-		return nil, fmt.Errorf("the database %q is not an address of MongoDB with the name of a database: it must look like mongodb://user:password@host:27017/waybill, special characters of the password as %%XX",
-			store.Masked(address))
+		return nil, fmt.Errorf("the database %q: %w, as in mongodb://user:password@host:27017/waybill, special characters of the password as %%XX",
+			store.Masked(address), store.ErrAddress)
 	}
 	o := options.Client().ApplyURI(address)
 	if !parsed.ServerSelectionTimeoutSet {
@@ -49,11 +53,11 @@ func connect(ctx context.Context, address string) (*mongo.Database, error) {
 	}
 	client, err := mongo.Connect(o)
 	if err != nil {
-		return nil, fmt.Errorf("the database %q: %w", store.Masked(address), err)
+		return nil, fmt.Errorf("the database %q (STORE_URL): %w", store.Masked(address), err)
 	}
 	db := client.Database(parsed.Database)
 	if err := client.Ping(ctx, nil); err != nil {
-		return nil, errors.Join(fmt.Errorf("the database %q: %w", store.Masked(address), err), disconnect(db))
+		return nil, errors.Join(fmt.Errorf("the database %q (STORE_URL) does not answer: %w", store.Masked(address), err), disconnect(db))
 	}
 	return db, nil
 }

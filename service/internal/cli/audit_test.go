@@ -73,10 +73,24 @@ func (e environment) audit(t *testing.T, p cli.Program) (a audited) {
 // worker has never seen them.
 func (e environment) lose(t *testing.T, eventIDs ...string) {
 	t.Helper()
+	if e.onMongo() {
+		e.loseOnMongo(t, eventIDs)
+		return
+	}
 	for _, id := range eventIDs {
 		e.exec(t, `DELETE FROM processed_events WHERE event_id IN (SELECT envelope_id FROM courier_ledger WHERE event_id = $1)`, id)
 		e.exec(t, `DELETE FROM shipment_events WHERE event_id = $1`, id)
 	}
+}
+
+// unkept removes an event from the outbox, by the courier's id.
+func (e environment) unkept(t *testing.T, eventID string) {
+	t.Helper()
+	if e.onMongo() {
+		e.unkeptOnMongo(t, eventID)
+		return
+	}
+	e.exec(t, `DELETE FROM event_outbox WHERE event_id IN (SELECT envelope_id FROM courier_ledger WHERE event_id = $1)`, eventID)
 }
 
 // exec changes the database beside everybody.
@@ -106,6 +120,12 @@ func TestAuditOnPostgres(t *testing.T) {
 	t.Parallel()
 	e := newEnvironment(t)
 	e["STORE_URL"] = testserver.PostgresURL(t)
+	testAudit(t, e)
+}
+func TestAuditOnMongo(t *testing.T) {
+	t.Parallel()
+	e := newEnvironment(t)
+	e["STORE_URL"] = testserver.MongoURL(t)
 	testAudit(t, e)
 }
 
@@ -147,7 +167,7 @@ func testAudit(t *testing.T, e environment) {
 		t.Errorf("requeue, dry: %s", text)
 	}
 	// One of them is not kept any more.
-	e.exec(t, `DELETE FROM event_outbox WHERE event_id IN (SELECT envelope_id FROM courier_ledger WHERE event_id = 'evt_131')`)
+	e.unkept(t, "evt_131")
 	file, err := os.Open(a.file)
 	if err != nil {
 		t.Fatal(err)

@@ -15,6 +15,7 @@ import (
 	"strings"
 
 	"github.com/waybill-go/waybill/eventing"
+	"github.com/waybill-go/waybill/service/internal/store"
 )
 
 type dlqPlanCmd struct {
@@ -209,8 +210,8 @@ func storeName(address string) (string, error) {
 		u.User = url.User(u.User.Username())
 	}
 	query := u.Query()
-	for key := range query {
-		if strings.Contains(strings.ToLower(key), "password") {
+	for key, values := range query {
+		if store.Secret(key) || slices.ContainsFunc(values, store.Secret) {
 			query.Del(key)
 		}
 	}

@@ -207,11 +207,14 @@ func (e environment) operate(t *testing.T) {
 	}
 }
 
-// TestLifeOnPostgres is the same where nothing is made up and nobody is new.
-func TestLifeOnPostgres(t *testing.T) {
-	t.Parallel()
+func TestLifeOnPostgres(t *testing.T) { t.Parallel(); testLifeOnServer(t, testserver.PostgresURL(t)) }
+func TestLifeOnMongo(t *testing.T)    { t.Parallel(); testLifeOnServer(t, testserver.MongoURL(t)) }
+
+// testLifeOnServer is the same where nothing is made up and nobody is new.
+func testLifeOnServer(t *testing.T, address string) {
+	t.Helper()
 	e := newEnvironment(t)
-	e["STORE_URL"] = testserver.PostgresURL(t)
+	e["STORE_URL"] = address
 	if r := e.run(t, "run"); r.code != 2 || !strings.Contains(r.stderr, "openssl rand -hex 32") || r.stdout != "" {
 		t.Errorf("run without secrets: %+v", r)
 	}

@@ -33,12 +33,12 @@ const defaultStoreURL = "sqlite:waybill.db"
 
 // storeSetting is the database of a command.
 type storeSetting struct {
-	StoreURL string `default:"${default_store}" setting:"STORE_URL" help:"The gateway's database: sqlite:FILE or postgres://…"`
+	StoreURL string `default:"${default_store}" setting:"STORE_URL" help:"The gateway's database: sqlite:FILE, postgres://… or mongodb://…"`
 }
 
 // storesSetting are the databases of the operator's commands, most of which take one.
 type storesSetting struct {
-	StoreURL []string `default:"${default_store}" sep:"none" setting:"STORE_URL" help:"The gateway's database: sqlite:FILE or postgres://…; dlq plan and dlq apply take several."`
+	StoreURL []string `default:"${default_store}" sep:"none" setting:"STORE_URL" help:"The gateway's database: sqlite:FILE, postgres://… or mongodb://…; dlq plan and dlq apply take several."`
 }
 
 // AfterApply tells the commands.

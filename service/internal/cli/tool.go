@@ -100,7 +100,7 @@ func (p *Program) command(args ...string) string {
 func (p *Program) store() (address string, err error) {
 	switch len(p.stores) {
 	case 0:
-		return "", usage("say which database: %s sqlite:FILE or postgres://…, or set STORE_URL", p.tool.storeFlag)
+		return "", usage("say which database: %s sqlite:FILE, postgres://… or mongodb://…, or set STORE_URL", p.tool.storeFlag)
 	case 1:
 		return p.stores[0], nil
 	}

@@ -12,7 +12,7 @@ func theWaybill() *tool {
 }
 
 type waybillGrammar struct {
-	Store []string `sep:"none" placeholder:"URL" setting:"STORE_URL" help:"The application's database: sqlite:FILE or postgres://…; dlq plan and dlq apply take several."`
+	Store []string `sep:"none" placeholder:"URL" setting:"STORE_URL" help:"The application's database: sqlite:FILE, postgres://… or mongodb://…; dlq plan and dlq apply take several."`
 
 	DLQ     dlqCmd     `cmd:"" name:"dlq" help:"Look after dead letters: list, group, plan, replay, close."`
 	Outbox  outboxCmd  `cmd:"" help:"Look at the outbox, or send again what a broker has lost."`

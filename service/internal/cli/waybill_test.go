@@ -53,7 +53,7 @@ func TestWaybillUsage(t *testing.T) {
 		{"dlq list", "say which database: --store", 2},
 		{"--store " + missing + " dlq list", "no such file", 1},
 		{"dlq list --store sqlite:a --store sqlite:b", "on one database", 2},
-		{"--store mysql://u:hunter2@h/x dlq list", "the scheme must be sqlite or postgres", 2},
+		{"--store mysql://u:hunter2@h/x dlq list", "must be sqlite:FILE, postgres://… or mongodb://", 2},
 		{"--store " + missing + " dlq plan --match payload.amount>", "line 1, column", 2},
 		{"--store " + missing + " dlq plan --match size(payload)", "must yield a bool", 2},
 		{"--store " + missing + " dlq plan --stage sending", "one of dispatch, decode, handle, not", 2},

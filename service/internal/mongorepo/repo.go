@@ -140,7 +140,10 @@ func unsupported(err error) bool {
 
 func eq(field string, value any) bson.E { return bson.E{Key: field, Value: value} }
 
-func in[T any](field string, values []T) bson.E { return eq(field, bson.D{eq("$in", values)}) }
+// in selects what has one of some values: nothing, if there are none.
+func in[T any](field string, values []T) bson.E {
+	return eq(field, bson.D{eq("$in", append([]T{}, values...))}) // nil would be no array
+}
 
 // find reads all documents that a filter selects.
 func find[T any](ctx context.Context, c *mongo.Collection, filter bson.D, opts ...options.Lister[options.FindOptions]) ([]T, error) {

@@ -57,7 +57,7 @@ type Store struct {
 
 // ErrAddress is the error for an address of no database that the gateway can
 // work with.
-var ErrAddress = errors.New("the scheme must be sqlite or postgres, as in sqlite:waybill.db")
+var ErrAddress = errors.New("the address (STORE_URL) must be sqlite:FILE, postgres://… or mongodb://HOST/DATABASE")
 
 // Open opens sqlite:FILE or postgres://…, without touching its schema but for a
 // SQLite file's, which it makes if it is missing and brings up to date. The
@@ -228,7 +228,7 @@ func Busy(err error) bool {
 // or another secret. Of what is no URL it returns the scheme at most.
 func Masked(address string) string {
 	scheme, rest, _ := strings.Cut(address, ":")
-	if strings.Trim(scheme, "abcdefghijklmnopqrstuvwxyz") != "" {
+	if strings.Trim(scheme, "abcdefghijklmnopqrstuvwxyz+") != "" {
 		return "…"
 	}
 	u, err := url.Parse(address)
@@ -244,9 +244,11 @@ func Masked(address string) string {
 // secret reports whether a query, of which pairs may be mistyped, has a word for a secret in it.
 func secret(query string) bool {
 	decoded, err := url.QueryUnescape(query)
-	if err != nil {
-		return true
-	}
-	decoded = strings.ToLower(decoded)
-	return slices.ContainsFunc([]string{"password", "secret", "token"}, func(word string) bool { return strings.Contains(decoded, word) })
+	return err != nil || Secret(decoded)
+}
+
+// Secret reports whether a part of an address has a word for a secret in it.
+func Secret(text string) bool {
+	text = strings.ToLower(text)
+	return slices.ContainsFunc([]string{"password", "secret", "token"}, func(word string) bool { return strings.Contains(text, word) })
 }
