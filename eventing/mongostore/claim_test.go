@@ -195,7 +195,7 @@ func TestDeadLetterDocument(t *testing.T) {
 	bury("mail")
 	doc := look()
 	if doc.EventID != "e1" || doc.IdempotencyKey != "once" || doc.TerminalReasonCode != "REJECTED" || doc.AttemptCount != 1 ||
-		doc.PayloadSnapshot["number"] != "e1" || doc.ReviewStatus != "pending" || !doc.CreatedAt.Equal(start) || !doc.ExpiresAt.IsZero() {
+		doc.PayloadSnapshot["number"] != "e1" || doc.ReviewStatus != "pending" || !doc.CreatedAt.Equal(start) || !doc.ExpiresAt.Equal(start.Add(time.Hour)) {
 		t.Errorf("the document is %+v", doc)
 	}
 	for i, consumer := range []string{"billing", "mail"} {
@@ -204,8 +204,8 @@ func TestDeadLetterDocument(t *testing.T) {
 			t.Fatal(err)
 		}
 		doc, want := look(), []string{"pending", "closed"}[i]
-		if doc.ReviewStatus != want || doc.ExpiresAt.IsZero() != (want == "pending") {
-			t.Errorf("after %d discards: %s, expires at %v; want %s", i+1, doc.ReviewStatus, doc.ExpiresAt, want)
+		if until := start.Add(eventing.ActRetention); doc.ReviewStatus != want || !doc.ExpiresAt.Equal(until) {
+			t.Errorf("after %d discards: %s, expires at %v; want %s, %v", i+1, doc.ReviewStatus, doc.ExpiresAt, want, until)
 		}
 	}
 }
