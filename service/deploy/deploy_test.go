@@ -148,6 +148,7 @@ func TestCompose(t *testing.T) {
 			Build           *struct{ Context, Dockerfile string }
 			DependsOn       map[string]any `yaml:"depends_on"`
 			Networks        []string
+			Profiles        []string
 		}
 		Networks, Volumes map[string]any
 	}
@@ -182,7 +183,12 @@ func TestCompose(t *testing.T) {
 	if command := strings.Join(c.Services["redis"].Command, " "); !strings.Contains(command, "--appendonly yes --appendfsync always") || !strings.Contains(command, "--maxmemory-policy noeviction") {
 		t.Errorf("Redis would lose events: %s", command)
 	}
-	if len(c.Services) != 5 {
+	for _, database := range []string{"postgres", "mongodb"} {
+		if got := c.Services[database].Profiles; !slices.Equal(got, []string{database}) {
+			t.Errorf("%s: it is of the profiles %v", database, got)
+		}
+	}
+	if len(c.Services) != 6 {
 		t.Errorf("%d services", len(c.Services))
 	}
 }
