@@ -1,6 +1,11 @@
 package courier
 
-import "time"
+import (
+	"encoding/json"
+	"time"
+
+	"github.com/waybill-go/waybill/eventing"
+)
 
 // Arrival is an event as the worker has it in hand.
 type Arrival struct {
@@ -11,6 +16,27 @@ type Arrival struct {
 	Event   Event
 	Payload Payload
 }
+
+// DirectArrival returns the event in an envelope, if it is [Event.Direct] and could be processed. The attempt is not set.
+func DirectArrival(envelope eventing.Envelope) (a Arrival, ok bool) {
+	a.EnvelopeID = envelope.ID
+	if json.Unmarshal(envelope.Payload, &a.Event) != nil || !a.Event.Direct(a.EnvelopeID) {
+		return Arrival{}, false
+	}
+	var err error
+	a.Payload, err = DecodePayload(a.Event.Payload)
+	return a, err == nil
+}
+
+// Standing is what the ledger says of an event that came without having been entered: see [Event.Direct].
+type Standing int
+
+// The standings.
+const (
+	StandingFirst    Standing = iota // it is the one that its idempotency key stands for
+	StandingRepeat                   // another with the same body is
+	StandingConflict                 // another with another body is
+)
 
 // Effect is what an event did to its shipment.
 type Effect struct {

@@ -36,5 +36,8 @@ func (e *Event) AppendJSON(dst []byte) []byte {
 	instant(`,"receivedAt":`, e.ReceivedAt)
 	dst = append(dst, `,"attempt":`...)
 	dst = strconv.AppendInt(dst, int64(e.Attempt), 10)
+	if e.BodyHash != "" {
+		text(`,"bodyHash":`, e.BodyHash)
+	}
 	return append(dst, '}')
 }

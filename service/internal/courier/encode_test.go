@@ -21,7 +21,7 @@ func FuzzAppendJSON(f *testing.F) {
 		e := courier.Event{
 			EventID: id, EventType: id + source, OccurredAt: at, Source: source, IdempotencyKey: key, TraceID: trace,
 			SignatureMeta: courier.SignatureMeta{Algorithm: "hmac-sha256", Timestamp: seconds, Signature: key},
-			Payload:       json.RawMessage(`{"shipmentId":"<é>"}`), ReceivedAt: at, Attempt: attempt,
+			Payload:       json.RawMessage(`{"shipmentId":"<é>"}`), ReceivedAt: at, Attempt: attempt, BodyHash: trace,
 		}
 		var want bytes.Buffer
 		encoder := json.NewEncoder(&want)

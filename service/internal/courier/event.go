@@ -26,6 +26,9 @@ type Event struct {
 	ReceivedAt time.Time `json:"receivedAt"`
 	// Attempt counts the worker's attempts, from 1.
 	Attempt int `json:"attempt"`
+	// BodyHash is the [CanonicalHash] of the body, of an event that the intake has published without
+	// entering it into the ledger; else empty. See [Event.Direct].
+	BodyHash string `json:"bodyHash,omitempty"`
 }
 
 // SignatureMeta keeps what an event was signed with, for whoever investigates

@@ -5,6 +5,8 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"fmt"
+	"strings"
+	"unicode"
 
 	"github.com/waybill-go/waybill/service/internal/strictjson"
 )
@@ -15,6 +17,28 @@ import (
 // 5.8) over 122 bits of SHA-256.
 func EventID(source, idempotencyKey string) string {
 	return derivedID("waybill courier event", source, idempotencyKey)
+}
+
+// DirectID names the envelope of an event that the intake publishes without entering it into the
+// ledger: as [EventID] does, but another for each body. Nobody has compared the bodies then, so that
+// envelopes of one name must have the same one.
+func DirectID(source, idempotencyKey, bodyHash string) string {
+	return derivedID("waybill direct courier event", source, idempotencyKey, bodyHash)
+}
+
+// Direct reports whether an intake has published the event in the envelope of that id without
+// entering it into the ledger, which the worker then does. Of what others have put into the queue the
+// ledger takes nothing, as it might not be able to.
+func (e *Event) Direct(envelopeID string) bool {
+	if e.BodyHash == "" || envelopeID != DirectID(e.Source, e.IdempotencyKey, e.BodyHash) {
+		return false
+	}
+	for _, text := range []string{e.EventID, e.EventType, e.Source, e.IdempotencyKey, e.TraceID, e.BodyHash} {
+		if len(text) > MaxIDLength || strings.ContainsFunc(text, unicode.IsControl) {
+			return false
+		}
+	}
+	return true
 }
 
 // StateChangeID names the envelope that tells what the event in another one did to its
