@@ -30,14 +30,14 @@ func (i *Intake) store(ctx context.Context, group []*request) {
 	}
 	entries := make([]*Entry, 0, len(group))
 	for n, r := range group {
-		if n == 0 || r.entry.Event.IdempotencyKey != group[n-1].entry.Event.IdempotencyKey {
+		if i.isFirst(group, n) {
 			entries = append(entries, r.entry)
 		}
 	}
 	receipts, err := i.receive(ctx, entries)
 	switch {
 	case err == nil:
-		reply(group, receipts)
+		i.reply(group, receipts)
 	case len(group) == 1 || errors.Is(err, ErrUnavailable) || ctx.Err() != nil:
 		for _, r := range group {
 			r.answer <- answer{err: fmt.Errorf("accept %s: %w", r.entry.Event.EventID, err)}
@@ -49,12 +49,17 @@ func (i *Intake) store(ctx context.Context, group []*request) {
 	}
 }
 
+// isFirst reports whether a request is the first of its key, or counts as one.
+func (i *Intake) isFirst(group []*request, n int) bool {
+	return n == 0 || i.cfg.KeepRepeats || group[n].entry.Event.IdempotencyKey != group[n-1].entry.Event.IdempotencyKey
+}
+
 // reply answers a group. Requests with one key share its receipt: the first of them, or
 // whoever came before, has decided which body the key stands for.
-func reply(group []*request, receipts []Receipt) {
+func (i *Intake) reply(group []*request, receipts []Receipt) {
 	at := -1
 	for n, r := range group {
-		if n == 0 || r.entry.Event.IdempotencyKey != group[n-1].entry.Event.IdempotencyKey {
+		if i.isFirst(group, n) {
 			at++
 		}
 		if known := receipts[at]; known.BodyHash == r.entry.BodyHash {

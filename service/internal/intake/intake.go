@@ -1,5 +1,5 @@
-// Package intake takes accepted events over durably: ledger and outbox in one
-// transaction, which concurrent requests share.
+// Package intake takes accepted events over durably: into ledger and outbox in one
+// transaction, which concurrent requests share, or, with [Direct], straight into the broker.
 package intake
 
 import (
@@ -18,6 +18,9 @@ import (
 // Config configures an [Intake].
 type Config struct {
 	Store Store // required
+	// KeepRepeats gives the store each request's entry, also if others of the group have its
+	// idempotency key, which then are not compared. Default: it gets the first of each key.
+	KeepRepeats bool
 	// Timeout bounds a transaction. Default: 10 s.
 	Timeout time.Duration
 	// MaxGroup bounds the events of a transaction. Default: 256.

@@ -31,7 +31,7 @@ type Store interface {
 	// them together or none, and returns a receipt for each. When it returns without an
 	// error, they are durable. A key that is known it leaves as it is.
 	//
-	// The keys are distinct and sorted: calls that have some in common wait for each other
+	// The keys are distinct, unless [Config.KeepRepeats] says otherwise, and sorted: calls that have some in common wait for each other
 	// in this order, and so not for ever.
 	//
 	// An error that is [ErrUnavailable] is of the moment. Any other may be of a single entry:
