@@ -8,6 +8,7 @@ import (
 
 	"github.com/waybill-go/waybill/eventing"
 	"github.com/waybill-go/waybill/service/internal/courier"
+	"github.com/waybill-go/waybill/service/internal/intake"
 )
 
 // steps are the transitions of a row: from dead_lettered an event goes on when it is replayed.
@@ -57,7 +58,8 @@ const isProcessed = `SELECT count(*) FROM courier_ledger WHERE envelope_id = $1 
 
 // Conclude records how a run of the worker ended that was no success, in the transaction
 // of its conclusion. It reports false, and changes nothing, if the row is in a state from
-// which that is no step. An event that did not come through the intake has no row, and gets none.
+// which that is no step. An event that did not come through the intake has no row, and gets none; one that
+// the intake has published without the ledger gets one, unless its idempotency key is known.
 func (l *Ledger) Conclude(ctx context.Context, tx *sql.Tx, c eventing.Conclusion, now time.Time) (allowed bool, err error) {
 	status, expires := courier.StatusProcessed, l.Until(now)
 	switch c.State {
@@ -65,6 +67,11 @@ func (l *Ledger) Conclude(ctx context.Context, tx *sql.Tx, c eventing.Conclusion
 		status, expires = courier.StatusFailed, time.Time{}
 	case eventing.StateDead:
 		status = courier.StatusDeadLettered
+	}
+	if a, ok := courier.DirectArrival(c.Envelope); ok {
+		if err := l.insert(ctx, tx, []*intake.Entry{entryOf(&a)}); err != nil {
+			return false, fmt.Errorf("enter %s into the ledger: %w", c.Envelope.ID, err)
+		}
 	}
 	var code, message any
 	if c.Err != nil {

@@ -22,6 +22,23 @@ RETURNING idempotency_key`
 const selectKnownPostgres = `SELECT idempotency_key, trace_id, body_hash FROM courier_ledger WHERE idempotency_key = ANY($1::text[])`
 
 func (l *Ledger) enterPostgres(ctx context.Context, tx pgx.Tx, entries []*intake.Entry) (known map[string]intake.Receipt, err error) {
+	rows, err := tx.Query(ctx, insertReceivedPostgres, columnsOf(entries)...)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	entered := make(map[string]struct{}, len(entries))
+	for rows.Next() {
+		entered[string(rows.RawValues()[0])] = struct{}{} // a text is its bytes
+	}
+	if err := rows.Err(); err != nil || len(entered) == len(entries) {
+		return nil, err
+	}
+	return knownPostgres(ctx, tx, missing(entries, entered))
+}
+
+// columnsOf are the parameters of [insertReceivedPostgres].
+func columnsOf(entries []*intake.Entry) []any {
 	const columns = 8
 	n := len(entries)
 	texts := make([]string, columns*n)
@@ -34,19 +51,7 @@ func (l *Ledger) enterPostgres(ctx context.Context, tx pgx.Tx, entries []*intake
 		shipments[i], traces[i], hashes[i] = entries[i].ShipmentID, e.TraceID, entries[i].BodyHash
 		occurred[i], received[i] = e.OccurredAt.UTC(), e.ReceivedAt.UTC()
 	}
-	rows, err := tx.Query(ctx, insertReceivedPostgres, keys, envelopes, events, types, sources, shipments, occurred, received, traces, hashes)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	entered := make(map[string]struct{}, n)
-	for rows.Next() {
-		entered[string(rows.RawValues()[0])] = struct{}{} // a text is its bytes
-	}
-	if err := rows.Err(); err != nil || len(entered) == n {
-		return nil, err
-	}
-	return knownPostgres(ctx, tx, missing(entries, entered))
+	return []any{keys, envelopes, events, types, sources, shipments, occurred, received, traces, hashes}
 }
 
 // missing returns the keys of the entries that are not in entered.

@@ -16,12 +16,20 @@ ON CONFLICT (idempotency_key) DO NOTHING`
 const selectKnownSQLite = `SELECT idempotency_key, trace_id, body_hash FROM courier_ledger WHERE idempotency_key IN (SELECT value FROM json_each($1))`
 
 func (l *Ledger) enterSQLite(ctx context.Context, tx *sql.Tx, entries []*intake.Entry) (known map[string]intake.Receipt, err error) {
+	repeats, err := l.insertSQLite(ctx, tx, entries)
+	if err != nil || len(repeats) == 0 {
+		return nil, err
+	}
+	return knownSQLite(ctx, tx, repeats)
+}
+
+// insertSQLite enters what is not known, and returns the keys of what was.
+func (l *Ledger) insertSQLite(ctx context.Context, tx *sql.Tx, entries []*intake.Entry) (repeats []string, err error) {
 	insert, err := tx.PrepareContext(ctx, insertReceivedSQLite)
 	if err != nil {
 		return nil, err
 	}
 	defer insert.Close()
-	var repeats []string
 	for _, entry := range entries {
 		e := &entry.Event
 		received := l.store.Time(e.ReceivedAt)
@@ -36,10 +44,7 @@ func (l *Ledger) enterSQLite(ctx context.Context, tx *sql.Tx, entries []*intake.
 			repeats = append(repeats, e.IdempotencyKey)
 		}
 	}
-	if len(repeats) == 0 {
-		return nil, nil
-	}
-	return knownSQLite(ctx, tx, repeats)
+	return repeats, nil
 }
 
 func knownSQLite(ctx context.Context, tx *sql.Tx, keys []string) (map[string]intake.Receipt, error) {

@@ -34,6 +34,11 @@ var (
 // Conclude records how a run of the worker ended that was no success, as a step that follows from its conclusion. It reports false, and
 // changes nothing, if the entry is in a state from which that is no step.
 func (r *Repo) Conclude(ctx context.Context, tx *mongostore.Tx, c eventing.Conclusion, now time.Time) (allowed bool, err error) {
+	if a, ok := courier.DirectArrival(c.Envelope); ok {
+		if _, err := r.enter(ctx, []*entry{entryOf(&a)}); err != nil {
+			return false, fmt.Errorf("enter %s into the ledger: %w", c.Envelope.ID, err)
+		}
+	}
 	e, err := r.of(ctx, c.Envelope)
 	if err != nil {
 		return false, fmt.Errorf("look up %s in the ledger: %w", c.Envelope.ID, err)

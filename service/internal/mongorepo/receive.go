@@ -77,13 +77,10 @@ func newEntry(ctx context.Context, outbox *eventing.Outbox[*gathered], e *intake
 		return nil, err
 	}
 	row := tx.rows[0]
-	return &entry{
-		ID: e.Event.IdempotencyKey, IdempotencyKey: e.Event.IdempotencyKey, EventID: e.Event.EventID, EventType: e.Event.EventType,
-		Status: string(courier.StatusReceived), FirstSeenAt: e.Event.ReceivedAt, UpdatedAt: e.Event.ReceivedAt,
-		EnvelopeID: e.Envelope.ID, Source: e.Event.Source, ShipmentID: e.ShipmentID, OccurredAt: e.Event.OccurredAt, ReceivedAt: e.Event.ReceivedAt,
-		TraceID: e.Event.TraceID, BodyHash: e.BodyHash,
-		Outgoing: &outgoing{At: row.CreatedAt, Payload: row.Payload, OrderingKey: row.OrderingKey, Partition: row.Partition},
-	}, nil
+	doc := entryOf(&courier.Arrival{EnvelopeID: e.Envelope.ID, Event: e.Event, Payload: courier.Payload{ShipmentID: e.ShipmentID}})
+	doc.BodyHash = e.BodyHash
+	doc.Outgoing = &outgoing{At: row.CreatedAt, Payload: row.Payload, OrderingKey: row.OrderingKey, Partition: row.Partition}
+	return doc, nil
 }
 
 // Receiver returns what enters accepted events into the ledger, and then into the outbox. cfg is the outbox's.

@@ -17,6 +17,8 @@ import (
 const (
 	ReasonInvalidStatus  eventing.ReasonCode = "INVALID_STATUS"
 	ReasonInvalidPayload eventing.ReasonCode = "INVALID_PAYLOAD"
+	// ReasonIdempotencyConflict is of an event whose idempotency key the ledger has with another body.
+	ReasonIdempotencyConflict eventing.ReasonCode = "IDEMPOTENCY_CONFLICT"
 )
 
 // Reason codes of errors that pass, beside the library's: whatever ran out of time is its TIMEOUT, and

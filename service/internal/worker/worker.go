@@ -33,8 +33,12 @@ type Projection[Tx any] interface {
 type Ledger[Tx any] interface {
 	// Until returns the end of the retention of what is processed now.
 	Until(now time.Time) time.Time
+	// Enter enters events that the intake has published without it, all of which are [courier.Event.Direct], unless their idempotency
+	// keys are known: those it leaves as they are. It returns which event each key stands for.
+	Enter(ctx context.Context, tx Tx, arrivals []courier.Arrival) ([]courier.Standing, error)
 	// Conclude records how a run ended that was no success of the handler's. It reports false, and changes nothing, if
-	// the event is in a state from which that is no step. An event without a row gets none.
+	// the event is in a state from which that is no step. An event without a row gets none, unless it is
+	// [courier.Event.Direct] and its idempotency key is not known.
 	Conclude(ctx context.Context, tx Tx, c eventing.Conclusion, now time.Time) (allowed bool, err error)
 }
 
@@ -85,6 +89,9 @@ const linger = time.Millisecond
 func (w *Worker[Tx]) handle(ctx context.Context, tx Tx, events []eventing.Event[courier.Event]) error {
 	arrivals, err := arrivalsOf(ctx, events)
 	if err != nil {
+		return err
+	}
+	if events, arrivals, err = w.enter(ctx, tx, events, arrivals); err != nil || len(arrivals) == 0 {
 		return err
 	}
 	now := w.Now()

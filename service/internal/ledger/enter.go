@@ -1,0 +1,106 @@
+package ledger
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/waybill-go/waybill/eventing"
+	"github.com/waybill-go/waybill/service/internal/courier"
+	"github.com/waybill-go/waybill/service/internal/intake"
+)
+
+const (
+	selectStandingPostgres = `SELECT idempotency_key, envelope_id, body_hash FROM courier_ledger WHERE idempotency_key = ANY($1::text[])`
+	selectStandingSQLite   = `SELECT idempotency_key, envelope_id, body_hash FROM courier_ledger WHERE idempotency_key IN (SELECT value FROM json_each($1))`
+)
+
+// Enter enters events that came by the queue alone, in tx, unless their idempotency keys are known; and returns
+// which of them the keys stand for. It locks the keys in their order, as the intake does, which so is waited for.
+func (l *Ledger) Enter(ctx context.Context, tx *sql.Tx, arrivals []courier.Arrival) ([]courier.Standing, error) {
+	entries := make([]*intake.Entry, 0, len(arrivals))
+	for i := range arrivals {
+		entries = append(entries, entryOf(&arrivals[i]))
+	}
+	slices.SortStableFunc(entries, func(a, b *intake.Entry) int {
+		return strings.Compare(a.Event.IdempotencyKey, b.Event.IdempotencyKey)
+	})
+	if err := l.insert(ctx, tx, entries); err != nil {
+		return nil, err
+	}
+	known, err := l.standing(ctx, tx, entries)
+	if err != nil {
+		return nil, err
+	}
+	standings := make([]courier.Standing, len(arrivals))
+	for i := range arrivals {
+		first, ok := known[arrivals[i].Event.IdempotencyKey]
+		if !ok { // it was taken at the INSERT
+			return nil, fmt.Errorf("the idempotency key %q has expired meanwhile", arrivals[i].Event.IdempotencyKey)
+		}
+		standings[i] = first.standing(&arrivals[i])
+	}
+	return standings, nil
+}
+
+func entryOf(a *courier.Arrival) *intake.Entry {
+	return &intake.Entry{
+		Event: a.Event, ShipmentID: a.Payload.ShipmentID, BodyHash: a.Event.BodyHash, Envelope: eventing.Envelope{Header: eventing.Header{ID: a.EnvelopeID}},
+	}
+}
+
+// insert enters what is not known.
+func (l *Ledger) insert(ctx context.Context, tx *sql.Tx, entries []*intake.Entry) error {
+	if l.store.Embedded {
+		_, err := l.insertSQLite(ctx, tx, entries)
+		return err
+	}
+	_, err := tx.ExecContext(ctx, insertReceivedPostgres, columnsOf(entries)...)
+	return err
+}
+
+// first is the event that an idempotency key stands for.
+type first struct{ envelopeID, bodyHash string }
+
+func (f first) standing(a *courier.Arrival) courier.Standing {
+	switch {
+	case f.envelopeID == a.EnvelopeID:
+		return courier.StandingFirst
+	case f.bodyHash == a.Event.BodyHash:
+		return courier.StandingRepeat
+	}
+	return courier.StandingConflict
+}
+
+func (l *Ledger) standing(ctx context.Context, tx *sql.Tx, entries []*intake.Entry) (map[string]first, error) {
+	keys := make([]string, len(entries))
+	for i, e := range entries {
+		keys[i] = e.Event.IdempotencyKey
+	}
+	query, list := selectStandingPostgres, any(keys)
+	if l.store.Embedded {
+		text, err := json.Marshal(keys)
+		if err != nil {
+			return nil, err
+		}
+		query, list = selectStandingSQLite, string(text)
+	}
+	rows, err := tx.QueryContext(ctx, query, list)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	known := make(map[string]first, len(keys))
+	for rows.Next() {
+		var key string
+		var f first
+		if err := rows.Scan(&key, &f.envelopeID, &f.bodyHash); err != nil {
+			return nil, err
+		}
+		known[key] = f
+	}
+	return known, rows.Err()
+}
