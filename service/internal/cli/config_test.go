@@ -51,7 +51,7 @@ HTTP_ADDR: 127.0.0.1:1
 			t.Errorf("%+v, want %+v", got[name], want)
 		}
 	}
-	if len(got) != 23 {
+	if len(got) != 24 {
 		t.Errorf("%d settings: %s", len(got), text)
 	}
 	table := e.ok(t, "config")

@@ -76,6 +76,7 @@ func (s storeSetting) fill(cfg *gateway.Config, _ *Program) { cfg.StoreURL = s.S
 
 // intakeSettings are those of a process with the API.
 type intakeSettings struct {
+	Intake           string        `default:"outbox" setting:"INTAKE" help:"Where accepted events go: outbox, in the database; or direct, straight to the broker."`
 	HTTPAddr         string        `name:"http-addr" default:"127.0.0.1:8080" setting:"HTTP_ADDR" help:"Listen here."`
 	HMACSecret       string        `name:"hmac-secret" placeholder:"SECRET" setting:"HMAC_SECRET" help:"Couriers sign with this. Default: made and printed by gateway run on SQLite, else needed. Others can read flags: prefer the variable."`
 	HMACSecretsFile  string        `name:"hmac-secrets-file" placeholder:"FILE" setting:"HMAC_SECRETS_FILE" help:"Instead: a YAML file with secrets for each source. It is read again on SIGHUP."`
@@ -88,7 +89,7 @@ type intakeSettings struct {
 }
 
 func (s intakeSettings) fill(cfg *gateway.Config, p *Program) {
-	cfg.LookupEnv = p.LookupEnv
+	cfg.LookupEnv, cfg.Intake = p.LookupEnv, s.Intake
 	cfg.HTTPAddr, cfg.SignatureMaxSkew = s.HTTPAddr, s.SignatureMaxSkew
 	cfg.HMACSecret, cfg.HMACSecretsFile, cfg.AdminToken = s.HMACSecret, s.HMACSecretsFile, s.AdminToken
 	cfg.AdminTokensFile = s.AdminTokensFile
@@ -102,9 +103,16 @@ type healthSettings struct {
 
 func (s healthSettings) fill(cfg *gateway.Config, _ *Program) { cfg.HTTPAddr = s.HTTPAddr }
 
-// brokerSettings are those of both who use the broker.
+// brokerSetting is the broker of a process.
+type brokerSetting struct {
+	BrokerURL string `default:"inproc:" setting:"BROKER_URL" help:"The broker: redis://…, rediss://…, postgres://… or, with gateway run, inproc:"`
+}
+
+func (s brokerSetting) fill(cfg *gateway.Config, _ *Program) { cfg.BrokerURL = s.BrokerURL }
+
+// brokerSettings are those of both who always use the broker.
 type brokerSettings struct {
-	BrokerURL  string        `default:"inproc:" setting:"BROKER_URL" help:"The broker: redis://…, rediss://…, postgres://… or, with gateway run, inproc:"`
+	brokerSetting
 	LeaseTTL   time.Duration `name:"lease-ttl" default:"4s" setting:"LEASE_TTL" help:"After this, another process takes over from one that died."`
 	DLQTTLDays int           `name:"dlq-ttl-days" default:"90" setting:"DLQ_TTL_DAYS" help:"Days for which dead letters are kept."`
 

@@ -29,7 +29,7 @@ type gateway struct {
 	server     *http.Server
 	metrics    *metrics
 	intake     *intake.Intake // nil without the API
-	broker     *broker        // nil for the API alone
+	broker     *broker        // nil for the API alone, unless it publishes
 	router     *router.Router
 	dispatcher *eventing.Dispatcher
 	pruner     *eventing.Pruner
@@ -43,8 +43,13 @@ func assemble(cfg Config, b *backend.Backend) (*gateway, error) {
 	if g.metrics, err = newMetrics(b.Events, cfg.Logger); err != nil {
 		return nil, err
 	}
-	if cfg.Parts.has(Dispatch | Work) {
+	if cfg.needsBroker() {
 		if err := g.connect(); err != nil {
+			return nil, err
+		}
+	}
+	if cfg.Parts.has(Dispatch | Work) {
+		if err := g.process(); err != nil {
 			return nil, errors.Join(err, g.letGo())
 		}
 	}
@@ -56,16 +61,19 @@ func assemble(cfg Config, b *backend.Backend) (*gateway, error) {
 	return g, nil
 }
 
-// connect makes dispatcher and worker, and what is between them.
+// connect makes the broker.
 func (g *gateway) connect() error {
-	cfg, b := g.cfg, g.backend
-	open, err := parseBroker(cfg.BrokerURL)
+	open, err := parseBroker(g.cfg.BrokerURL)
 	if err != nil {
 		return err
 	}
-	if g.broker, err = open(cfg); err != nil {
-		return err
-	}
+	g.broker, err = open(g.cfg)
+	return err
+}
+
+// process makes dispatcher and worker.
+func (g *gateway) process() (err error) {
+	cfg, b := g.cfg, g.backend
 	r := replaceable{events: b.Events, publisher: g.broker.publisher}
 	if cfg.wrap != nil {
 		r = cfg.wrap(r)
@@ -97,12 +105,15 @@ func (g *gateway) connect() error {
 }
 
 // handler is the API's, or one for the health of the process. The API is ready without
-// the broker: what it takes in waits in the outbox.
+// the broker, if what it takes in waits in the outbox.
 func (g *gateway) handler() (http.Handler, error) {
 	b := g.backend
 	checks := []httpapi.Check{{Name: "store", Ready: b.Ping}}
+	if !g.cfg.Parts.has(API) || g.cfg.direct() {
+		checks = append(checks, httpapi.Check{Name: "broker", Ready: g.broker.ping})
+	}
 	if !g.cfg.Parts.has(API) {
-		return httpapi.NewHealth(append(checks, httpapi.Check{Name: "broker", Ready: g.broker.ping}), g.metrics.handler, g.cfg.Logger), nil
+		return httpapi.NewHealth(checks, g.metrics.handler, g.cfg.Logger), nil
 	}
 	keyring, err := g.keys()
 	if err != nil {
@@ -112,7 +123,7 @@ func (g *gateway) handler() (http.Handler, error) {
 	if err != nil {
 		return nil, err
 	}
-	g.intake = intake.New(intake.Config{Store: b.Receiver(eventing.OutboxConfig{Now: g.cfg.now})})
+	g.intake = g.newIntake()
 	letters := eventing.NewDeadLetters(b.Events)
 	g.pressure = newPressure(g.cfg, b)
 	if err := g.metrics.register(g.pressure.refused, g.pressure.overloaded, g.pressure.pendingIs); err != nil {
@@ -125,6 +136,13 @@ func (g *gateway) handler() (http.Handler, error) {
 		Keyring:     keyring, Tokens: tokens, MaxSkew: g.cfg.SignatureMaxSkew, Logger: g.cfg.Logger, Now: g.cfg.now, Checks: checks,
 		Metrics: g.metrics.handler, Overloaded: g.pressure.Overloaded,
 	})
+}
+
+func (g *gateway) newIntake() *intake.Intake {
+	if g.cfg.direct() {
+		return intake.New(intake.Config{Store: &intake.Direct{Publisher: g.broker.publisher, Topic: worker.Queue}, KeepRepeats: true})
+	}
+	return intake.New(intake.Config{Store: g.backend.Receiver(eventing.OutboxConfig{Now: g.cfg.now})})
 }
 
 // letGo closes the connections to the broker.

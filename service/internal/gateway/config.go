@@ -42,6 +42,12 @@ func (p Parts) String() string {
 	return "all"
 }
 
+// What the API does with what it accepts.
+const (
+	IntakeOutbox = "outbox" // into ledger and outbox, from where dispatchers take it to the broker
+	IntakeDirect = "direct" // straight into the broker
+)
+
 // Config is the gateway's configuration; each field's setting has its name in
 // capitals. A process needs the settings of its parts.
 type Config struct {
@@ -50,9 +56,11 @@ type Config struct {
 
 	// HTTPAddr is where the API listens. A process without it has only /healthz and
 	// /readyz there; if it is empty, nothing.
-	HTTPAddr         string
-	StoreURL         string
-	BrokerURL        string
+	HTTPAddr  string
+	StoreURL  string
+	BrokerURL string
+	// Intake is where the API puts what it accepts: see [IntakeOutbox] and [IntakeDirect]. Default: the outbox.
+	Intake           string
 	HMACSecret       string
 	HMACSecretsFile  string // instead of HMACSecret
 	AdminToken       string
@@ -124,6 +132,14 @@ func (c *Config) secrets(embedded bool) (made Started, err error) {
 	return made, nil
 }
 
+// direct reports whether the API runs, and publishes what it accepts.
+func (c *Config) direct() bool {
+	return cmp.Or(c.Parts, All).has(API) && c.Intake == IntakeDirect
+}
+
+// needsBroker reports whether a part does that runs.
+func (c *Config) needsBroker() bool { return cmp.Or(c.Parts, All).has(Dispatch|Work) || c.direct() }
+
 // signed reports whether it is said what couriers sign with.
 func (c *Config) signed() bool { return c.HMACSecret != "" || c.HMACSecretsFile != "" }
 
@@ -178,9 +194,16 @@ func (c *Config) Validate() error {
 		check(c.BackpressureMaxLag >= 0, "BACKPRESSURE_MAX_LAG is %v: it must be positive, or 0 for no limit", c.BackpressureMaxLag)
 		check(c.SignatureMaxSkew > 0, "SIGNATURE_MAX_SKEW is %v: it must be positive", c.SignatureMaxSkew)
 	}
-	if parts.has(Dispatch | Work) {
+	if parts.has(API) {
+		check(c.Intake == "" || c.Intake == IntakeOutbox || c.Intake == IntakeDirect, "INTAKE is %q: it must be %s or %s", c.Intake, IntakeOutbox, IntakeDirect)
+		check(!c.direct() || c.BrokerURL != inProcess && c.BrokerURL != "",
+			"BROKER_URL is %q, and INTAKE is %s: what that accepts is in the broker alone, which has to keep it: give redis://… or postgres://…", c.BrokerURL, IntakeDirect)
+	}
+	if c.needsBroker() {
 		_, err := parseBroker(c.BrokerURL)
 		check(err == nil, "%w", err)
+	}
+	if parts.has(Dispatch | Work) {
 		check(parts == All || c.BrokerURL != inProcess, "BROKER_URL is %s, which reaches no other process: give dispatcher and worker the same redis://… or postgres://…, or use gateway run", inProcess)
 		check(c.LeaseTTL >= 100*time.Millisecond, "LEASE_TTL is %v: it must be at least 100ms", c.LeaseTTL)
 		check(c.ShipmentEventsMaxLen >= 0, "SHIPMENT_EVENTS_MAXLEN is %d: it must not be negative", c.ShipmentEventsMaxLen)

@@ -39,6 +39,10 @@ var pairs = []pair{
 
 // onEachPair runs a test on each store with its broker.
 func onEachPair(t *testing.T, test func(t *testing.T, storeURL, brokerURL string)) {
+	onPairs(t, pairs, test)
+}
+
+func onPairs(t *testing.T, pairs []pair, test func(t *testing.T, storeURL, brokerURL string)) {
 	for _, p := range pairs {
 		t.Run(p.name, func(t *testing.T) {
 			t.Parallel()
@@ -54,12 +58,14 @@ type site struct {
 	*testing.T
 	sender *sender
 	url    string
+	other  *sender // to the other API, if there are two
 	stop   func()
 }
 
 const siteSecret = "the secret of the site"
 
-func newSite(t *testing.T, storeURL, brokerURL string) *site {
+// newSite starts one. The intakes are those of its APIs; by default they are as ever.
+func newSite(t *testing.T, storeURL, brokerURL string, intakes ...string) *site {
 	t.Helper()
 	cfg := testConfig(storeURL, siteSecret)
 	cfg.BrokerURL, cfg.LeaseTTL = brokerURL, time.Second
@@ -70,15 +76,23 @@ func newSite(t *testing.T, storeURL, brokerURL string) *site {
 	s := &site{T: t}
 	var stops []func()
 	for i, part := range parts {
-		cfg.Parts = part
+		if cfg.Parts = part; i < len(intakes) {
+			cfg.Intake = intakes[i]
+		}
 		url, stop := serveUntil(t, cfg)
-		if stops = append(stops, stop); i == 0 {
-			s.url = url
+		stops = append(stops, stop)
+		switch {
+		case i == 0:
+			s.url, s.sender = url, newSender(url, siteSecret, 4)
+		case part == API:
+			s.other = newSender(url, siteSecret, 4)
 		}
 	}
-	s.sender = newSender(s.url, siteSecret, 4)
 	s.stop = func() {
 		s.sender.close()
+		if s.other != nil {
+			s.other.close()
+		}
 		for _, stop := range stops {
 			stop()
 		}

@@ -44,6 +44,9 @@ type pressure struct {
 }
 
 func newPressure(cfg Config, b *backend.Backend) *pressure {
+	if cfg.direct() { // what is accepted does not wait in the outbox
+		cfg.BackpressureMaxPending, cfg.BackpressureMaxLag = 0, 0
+	}
 	return &pressure{
 		maxPending: int64(cfg.BackpressureMaxPending), maxLag: cfg.BackpressureMaxLag, atMost: b.PendingAtMost, pending: b.Pending, now: time.Now, logger: cfg.Logger,
 		oldest: func(ctx context.Context) (time.Time, error) {

@@ -81,6 +81,9 @@ func TestPressure(t *testing.T) {
 	if none := newPressure(Config{}, &backend.Backend{}); none.limits() {
 		t.Error("there are limits without settings")
 	}
+	if none := newPressure(Config{BackpressureMaxPending: 1, BackpressureMaxLag: 1, Intake: IntakeDirect}, &backend.Backend{}); none.limits() {
+		t.Error("there are limits of an outbox in which nothing waits")
+	}
 }
 
 // While nobody dispatches, the intake takes in what the limit says and no more; once somebody does, it goes on.

@@ -166,7 +166,7 @@ func within(ctx context.Context, f func() error) error {
 const brokerTimeout = 5 * time.Second
 
 // tryBroker tells who starts the gateway that the broker does not answer, or takes no
-// such password. It is no reason to stop: dispatcher and worker try on.
+// such password. It is no reason to stop: whoever needs it tries on.
 func (g *gateway) tryBroker(ctx context.Context) {
 	if g.broker == nil || g.broker.ping == nil {
 		return
@@ -174,7 +174,11 @@ func (g *gateway) tryBroker(ctx context.Context) {
 	pingCtx, cancel := context.WithTimeout(ctx, brokerTimeout)
 	defer cancel()
 	if err := g.broker.ping(pingCtx); err != nil && ctx.Err() == nil {
-		g.cfg.Logger.Warn("gateway: the broker does not answer; events wait in the outbox, and it is tried again", "broker", masked(g.cfg.BrokerURL), "error", err)
+		until := "events wait in the outbox"
+		if g.cfg.direct() {
+			until = "events are refused"
+		}
+		g.cfg.Logger.Warn("gateway: the broker does not answer; "+until+", and it is tried again", "broker", masked(g.cfg.BrokerURL), "error", err)
 	}
 }
 

@@ -21,6 +21,7 @@ type split struct {
 	binary, storeURL, brokerURL string
 	address                     string // of the API
 	secret, log                 string
+	intake                      string // of the API; empty: as ever
 	running                     map[string]*process
 }
 
@@ -28,8 +29,14 @@ var splitParts = []string{"api", "dispatch", "worker"}
 
 func newSplit(t *testing.T, binary, storeURL, brokerURL string) *split {
 	t.Helper()
+	return newSplitOf(t, binary, storeURL, brokerURL, "")
+}
+
+func newSplitOf(t *testing.T, binary, storeURL, brokerURL, intake string) *split {
+	t.Helper()
 	s := &split{
-		T: t, binary: binary, storeURL: storeURL, brokerURL: brokerURL, secret: newSecret(), log: filepath.Join(t.TempDir(), "log"),
+		intake: intake,
+		T:      t, binary: binary, storeURL: storeURL, brokerURL: brokerURL, secret: newSecret(), log: filepath.Join(t.TempDir(), "log"),
 		address: net.JoinHostPort("127.0.0.1", strconv.Itoa(testserver.FreePort(t))), running: map[string]*process{},
 	}
 	for _, part := range splitParts {
@@ -47,6 +54,9 @@ func (s *split) start(part string) {
 	cmd.Env = append(os.Environ(), "STORE_URL="+s.storeURL, "LOG_LEVEL=warn")
 	if part == "api" {
 		cmd.Env = append(cmd.Env, "HTTP_ADDR="+s.address, "HMAC_SECRET="+s.secret, "ADMIN_TOKEN="+s.secret)
+		if s.intake != "" {
+			cmd.Env = append(cmd.Env, "INTAKE="+s.intake, "BROKER_URL="+s.brokerURL)
+		}
 	} else {
 		cmd.Env = append(cmd.Env, "HTTP_ADDR=127.0.0.1:0", "BROKER_URL="+s.brokerURL, "LEASE_TTL="+crashLeaseTTL.String(), "RETRY_BACKOFF_BASE_MS=20")
 	}

@@ -25,6 +25,8 @@ type view interface {
 	// unsettled counts what is still to be done: pending outbox rows, deliveries that are not dead,
 	// ledger entries in no final state.
 	unsettled(ctx context.Context) (map[string]int, error)
+	// knows reports whether the inbox knows the event of an envelope.
+	knows(ctx context.Context, envelope string) (bool, error)
 	// forget removes what the inbox knows of an event, and returns the id of its envelope.
 	forget(ctx context.Context, key string) (envelope string, err error)
 }
@@ -78,6 +80,11 @@ func (v sqlView) forget(ctx context.Context, key string) (envelope string, err e
 	}
 	_, err = db.ExecContext(ctx, `DELETE FROM processed_events WHERE event_id = $1`, envelope)
 	return envelope, err
+}
+
+func (v sqlView) knows(ctx context.Context, envelope string) (bool, error) {
+	found, err := texts(ctx, v.Read, `SELECT event_id FROM processed_events WHERE event_id = $1`, envelope)
+	return len(found) > 0, err
 }
 
 // accounted says what of the accepted events, poisonous or not, has not been done exactly once: applied,
@@ -225,4 +232,9 @@ func (v mongoView) forget(ctx context.Context, key string) (envelope string, err
 	}
 	_, err = v.db.Collection("consumer_inbox").DeleteMany(ctx, bson.D{{Key: "eventId", Value: entry.EnvelopeID}})
 	return entry.EnvelopeID, err
+}
+
+func (v mongoView) knows(ctx context.Context, envelope string) (bool, error) {
+	n, err := v.db.Collection("consumer_inbox").CountDocuments(ctx, bson.D{{Key: "eventId", Value: envelope}, {Key: "processedAt", Value: bson.D{{Key: "$gt", Value: time.Time{}}}}})
+	return n > 0, err
 }
