@@ -151,28 +151,18 @@ func warn(ctx context.Context, db *mongo.Database) {
 	}
 }
 
-// make makes those that are missing.
+// make makes those that are missing, one at a time: FerretDB 1 breaks off when of several some are there.
 func (i indexes) make(ctx context.Context, view mongo.IndexView) error {
-	known, err := view.ListSpecifications(ctx)
-	if err != nil {
-		return err
-	}
-	var models []mongo.IndexModel
 	for n, keys := range slices.Concat(i.plain, i.sparse) {
-		name := indexName(keys)
-		if slices.ContainsFunc(known, func(k mongo.IndexSpecification) bool { return k.Name == name }) {
-			continue
-		}
-		models = append(models, mongo.IndexModel{Keys: keys, Options: options.Index().SetName(name)})
+		o := options.Index().SetName(indexName(keys))
 		if n >= len(i.plain) {
-			models[len(models)-1].Options.SetSparse(true)
+			o.SetSparse(true)
+		}
+		if _, err := view.CreateOne(ctx, mongo.IndexModel{Keys: keys, Options: o}); err != nil {
+			return err
 		}
 	}
-	if len(models) == 0 {
-		return nil
-	}
-	_, err = view.CreateMany(ctx, models)
-	return err
+	return nil
 }
 
 // indexName is as the server would call it.

@@ -163,7 +163,7 @@ func TestPoisonedEntry(t *testing.T) {
 				return errors.New("invalid byte sequence")
 			}
 			if slices.Contains(keys, "key 8") {
-				panic("key 8")
+				panic("a store that cannot hold key 8")
 			}
 			return nil
 		}}
