@@ -170,7 +170,7 @@ type ConsumerStore interface {
 	Succeed(ctx context.Context, s Success) error
 	// Fail records a failed run in one transaction, which leaves an inbox row that a forced
 	// run has found as it is: the lease; the delivery row
-	// inserted or, if it is as it was found, updated; if dead, the dead letter
+	// inserted or, if it is as it was found, its attempts too, updated; if dead, the dead letter
 	// opened or opened again (status pending), and the outbox row of OutboxSeq, if
 	// it is sent, marked failed; else the expiry of an open dead letter of the
 	// delivery pushed out to DeadLetterUntil; Finish. It returns [ErrConflict] as

@@ -17,6 +17,7 @@ func concludeTests[Tx any]() tests[Tx] {
 		"a second success is a conflict":                 concludeConflict[Tx],
 		"a conclusion is conditional on what was found":  concludeConditional[Tx],
 		"a run of an earlier replay concludes nothing":   concludeOldReplay[Tx],
+		"a replay that arrives twice dies once":          concludeReplayTwins[Tx],
 		"a conclusion that cannot be stored is insisted": concludeInsists[Tx],
 		"a failed run leaves no effect":                  concludeFailure[Tx],
 		"panics and timeouts are failures":               concludePanicTimeout[Tx],
@@ -105,6 +106,28 @@ func concludeConditional[Tx any](w *world[Tx]) {
 	w.effects("a conflict rolls the effect back", c)
 	w.deliveries("the first conclusion stands", 1, 0, 0)
 	w.nothingDead("the first conclusion stands")
+}
+
+// concludeReplayTwins has two runs of one replay, which the broker has delivered twice.
+func concludeReplayTwins[Tx any](w *world[Tx]) {
+	c := w.consumer("billing", nil)
+	d := c.delivery(order("e1", ""))
+	_, run := c.arrive(d)
+	w.must(c.failRun(run, eventing.StateDead))
+	w.replay(target("e1", c))
+	d.Generation = 1
+	_, first := c.arrive(d)
+	_, second := c.arrive(d)
+	w.must(c.failRun(first, eventing.StateDead))
+	w.review(target("e1", c))
+	for _, state := range []eventing.State{eventing.StateDead, eventing.StateRetrying} {
+		w.equal("a failure does not go past a failure that it has not found", errors.Is(c.failRun(second, state), eventing.ErrConflict), true)
+	}
+	died := w.deadLetter(target("e1", c))
+	w.equal("one attempt is counted", died.AttemptCount, 2)
+	w.equal("and recorded", len(died.History), 2)
+	w.status("what has been done about it since stands", target("e1", c), eventing.StatusReviewed, "")
+	w.deliveries("it is dead", 0, 0, 1)
 }
 
 // concludeOldReplay has a run of the first replay end when the second is under way.

@@ -72,6 +72,9 @@ func (s *Store) Fail(ctx context.Context, f eventing.Failure) error {
 		if err := tx.concludable(f.Run); err != nil {
 			return err
 		}
+		if row := tx.deliveries.get(targetOf(f.Delivery)); row != nil && row.attempts != f.Run.Attempts {
+			return eventing.ErrConflict
+		}
 		tx.recordFailure(f)
 		switch f.State {
 		case eventing.StateDead:

@@ -14,6 +14,9 @@ func (s *Store) Fail(ctx context.Context, f eventing.Failure) error {
 		if err := c.concludable(f.Run, nil); err != nil {
 			return err
 		}
+		if c.doc.Delivery != nil && c.doc.Delivery.Attempts != f.Run.Attempts {
+			return eventing.ErrConflict
+		}
 		if err := c.recordFailure(f); err != nil {
 			return err
 		}

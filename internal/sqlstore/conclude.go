@@ -186,7 +186,7 @@ func (s *Store) unprocessed(ctx context.Context, tx Tx, f eventing.Failure) erro
 }
 
 const updateDelivery = `
-UPDATE event_deliveries SET state = $6, attempts = $7, attempt_history = $8, due_at = $9, updated_at = $10, payload = $11, outbox_seq = $12, routing_version = $13, claim_token = NULL, claim_until = NULL` + asFound
+UPDATE event_deliveries SET state = $6, attempts = $7, attempt_history = $8, due_at = $9, updated_at = $10, payload = $11, outbox_seq = $12, routing_version = $13, claim_token = NULL, claim_until = NULL` + asFound + ` AND attempts = $14`
 
 // recordFailure writes the delivery row of a failed run.
 func (s *Store) recordFailure(ctx context.Context, tx Tx, f eventing.Failure) error {
@@ -200,7 +200,7 @@ func (s *Store) recordFailure(ctx context.Context, tx Tx, f eventing.Failure) er
 			string(f.State), f.Attempts, f.PriorAttempts, s.time(f.DueAt), f.Generation, history, string(f.Payload), nullableInt(f.OutboxSeq), s.time(f.Now), nullableBool(f.Force), nullable(f.RoutingVersion))
 	} else {
 		written, err = tx.Exec(ctx, s.sql(updateDelivery), f.Consumer, f.EventID, string(f.Found), f.Generation, f.ClaimToken,
-			string(f.State), f.Attempts, history, s.time(f.DueAt), s.time(f.Now), string(f.Payload), nullableInt(f.OutboxSeq), nullable(f.RoutingVersion))
+			string(f.State), f.Attempts, history, s.time(f.DueAt), s.time(f.Now), string(f.Payload), nullableInt(f.OutboxSeq), nullable(f.RoutingVersion), f.Run.Attempts)
 	}
 	if err == nil && written == 0 {
 		err = conflict(f.Run)
