@@ -76,19 +76,21 @@ func concludeOperations[Tx any]() []operation[Tx] {
 	}
 	retrying := func(w work[Tx]) { w.fail(eventing.StateRetrying, w.replayed(plain)) }
 	processed := func(w work[Tx]) { w.must(w.db.Succeed(w.background(), w.success(fresh(plain)))) }
+	retry := again(plain, eventing.StateRetrying)
+	retry.Attempts = 2 // it died once, and was replayed
 	conflict := says(eventing.ErrConflict)
 	return []operation[Tx]{
 		{name: "succeed", prepare: nothing[Tx], do: succeed(fresh(plain)), done: conflict},
 		{name: "succeed in order", prepare: func(w work[Tx]) { w.lease("consumer/ledger") }, do: succeed(fresh(keyed)), done: conflict},
 		{name: "succeed at a replay", prepare: replayed, do: succeed(again(keyed, eventing.StateDead)), done: conflict},
-		{name: "succeed at a retry", prepare: retrying, do: succeed(again(plain, eventing.StateRetrying)), done: conflict},
+		{name: "succeed at a retry", prepare: retrying, do: succeed(retry), done: conflict},
 		{name: "succeed for the second time", prepare: processed, do: func(ctx context.Context, w work[Tx]) (any, error) {
 			return refused(w.db.Succeed(ctx, w.success(fresh(plain))), eventing.ErrConflict)
 		}},
 		{name: "fail and retry", prepare: nothing[Tx], do: fail(fresh(plain), eventing.StateRetrying), done: conflict},
 		{name: "fail and die", prepare: settled, do: fail(fresh(plain), eventing.StateDead), done: conflict},
 		{name: "fail at a replay and retry", prepare: replayed, do: fail(again(keyed, eventing.StateDead), eventing.StateRetrying), done: conflict},
-		{name: "fail at a retry and die", prepare: retrying, do: fail(again(plain, eventing.StateRetrying), eventing.StateDead), done: conflict},
+		{name: "fail at a retry and die", prepare: retrying, do: fail(retry, eventing.StateDead), done: conflict},
 		{name: "fail after a success", prepare: processed, do: func(ctx context.Context, w work[Tx]) (any, error) {
 			return refused(w.db.Fail(ctx, failure(fresh(plain), eventing.StateDead)), eventing.ErrConflict)
 		}},

@@ -14,6 +14,7 @@ import (
 	"github.com/waybill-go/waybill/eventing/eventingtest"
 	"github.com/waybill-go/waybill/eventing/pgstore"
 	"github.com/waybill-go/waybill/internal/sqltest"
+	"github.com/waybill-go/waybill/internal/testkit"
 	"github.com/waybill-go/waybill/internal/testserver"
 )
 
@@ -21,14 +22,25 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(tests{m}, goleak.Cleanup(tes
 
 func TestStore(t *testing.T) {
 	t.Parallel()
-	eventingtest.TestStore(t, backend)
+	b := backend
+	b.CrashesPerPoint = crashesPerPoint()
+	eventingtest.TestStore(t, b)
+}
+
+// crashesPerPoint is 0, all, in the long form.
+func crashesPerPoint() int {
+	if testkit.Long() {
+		return 0
+	}
+	return 2
 }
 
 func TestSQLStore(t *testing.T) {
 	t.Parallel()
 	eventingtest.TestStore(t, eventingtest.Backend[*sql.Tx]{
-		Open:         func(tb testing.TB) eventingtest.Database[*sql.Tx] { return openSQL(tb) },
-		Capabilities: backend.Capabilities,
+		Open:            func(tb testing.TB) eventingtest.Database[*sql.Tx] { return openSQL(tb) },
+		Capabilities:    backend.Capabilities,
+		CrashesPerPoint: crashesPerPoint(),
 	})
 }
 

@@ -12,13 +12,18 @@ import (
 	"github.com/waybill-go/waybill/eventing/eventingtest"
 	"github.com/waybill-go/waybill/eventing/sqlitestore"
 	"github.com/waybill-go/waybill/internal/sqltest"
+	"github.com/waybill-go/waybill/internal/testkit"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestStore(t *testing.T) {
 	t.Parallel()
-	eventingtest.TestStore(t, backend)
+	b := backend
+	if !testkit.Long() {
+		b.CrashesPerPoint = 2
+	}
+	eventingtest.TestStore(t, b)
 }
 
 func BenchmarkStore(b *testing.B) { eventingtest.BenchmarkStore(b, backend) }

@@ -47,6 +47,23 @@ func beside(t *testing.T) {
 	}
 }
 
+// onEachPair runs a test on pairs of a kind of store and a broker: all there are, or, in the short form, two that
+// have each.
+func onEachPair(t *testing.T, test func(t *testing.T, kind, broker string)) {
+	t.Helper()
+	for kind, brokers := range either(
+		map[string][]string{sqliteFile: {inProcess}, postgres: {onRedis}},
+		map[string][]string{sqliteFile: {inProcess, onRedis}, postgres: {inProcess, onRedis}},
+	) {
+		for _, broker := range brokers {
+			t.Run(kind+" and "+broker, func(t *testing.T) {
+				beside(t)
+				test(t, kind, broker)
+			})
+		}
+	}
+}
+
 // bound is a bound on a time: in the short form, on a machine that is busy with other
 // tests, twice as much.
 func bound(strict time.Duration) time.Duration { return either(2*strict, strict) }

@@ -22,14 +22,7 @@ import (
 // damaged one if it is replayed, without it if it is discarded.
 func TestSoakPoisonedKey(t *testing.T) {
 	beside(t)
-	for _, kind := range []string{sqliteFile, postgres} {
-		for _, broker := range []string{inProcess, onRedis} {
-			t.Run(kind+" and "+broker, func(t *testing.T) {
-				beside(t)
-				poisonedKey(t, kind, broker)
-			})
-		}
-	}
+	onEachPair(t, poisonedKey)
 }
 
 const (

@@ -24,17 +24,7 @@ import (
 // the handler made, in number and one by one.
 func TestSoakShutdown(t *testing.T) {
 	beside(t)
-	for kind, brokers := range either(
-		map[string][]string{sqliteFile: {inProcess}, postgres: {onRedis}},
-		map[string][]string{sqliteFile: {inProcess, onRedis}, postgres: {inProcess, onRedis}},
-	) {
-		for _, broker := range brokers {
-			t.Run(kind+" and "+broker, func(t *testing.T) {
-				beside(t)
-				shutdowns(t, kind, broker)
-			})
-		}
-	}
+	onEachPair(t, shutdowns)
 }
 
 func shutdowns(t *testing.T, kind, broker string) {

@@ -134,7 +134,7 @@ func (l *lastLate) Unmarshal(values map[string]any) (*message.Message, error) {
 // takes minutes.
 func TestWatermillStress(t *testing.T) {
 	if !testkit.Long() {
-		t.Setenv("STRESS_TEST_COUNT", "2")
+		t.Setenv("STRESS_TEST_COUNT", "1")
 	}
 	single, inGroup := constructors(testserver.RedisURL(t), redisbroker.SubscriberConfig{})
 	tests.TestPubSubStressTest(t, features(64), single, inGroup)

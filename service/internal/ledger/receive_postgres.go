@@ -69,17 +69,13 @@ func knownPostgres(ctx context.Context, tx pgx.Tx, keys []string) (map[string]in
 	if err != nil {
 		return nil, err
 	}
-	defer rows.Close()
 	known := make(map[string]intake.Receipt, len(keys))
-	for rows.Next() {
-		var key string
-		var first intake.Receipt
-		if err := rows.Scan(&key, &first.TraceID, &first.BodyHash); err != nil {
-			return nil, err
-		}
+	var key string
+	var first intake.Receipt
+	if _, err := pgx.ForEachRow(rows, []any{&key, &first.TraceID, &first.BodyHash}, func() error {
 		known[key] = first
-	}
-	if err := rows.Err(); err != nil {
+		return nil
+	}); err != nil {
 		return nil, err
 	}
 	return known, complete(keys, known)
