@@ -39,6 +39,11 @@ func newSplitOf(t *testing.T, binary, storeURL, brokerURL, intake string) *split
 		T:      t, binary: binary, storeURL: storeURL, brokerURL: brokerURL, secret: newSecret(), log: filepath.Join(t.TempDir(), "log"),
 		address: net.JoinHostPort("127.0.0.1", strconv.Itoa(testserver.FreePort(t))), running: map[string]*process{},
 	}
+	t.Cleanup(func() {
+		if last := s.running["worker"]; t.Failed() && last != nil {
+			t.Logf("the processes said in the end: %s", last.Said()) // all of them: they share a file
+		}
+	})
 	for _, part := range splitParts {
 		s.start(part)
 	}
