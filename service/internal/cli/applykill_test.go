@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -24,20 +25,24 @@ const (
 	killAfter = 1200
 )
 
-// Ten thousand dead letters are replayed once each, in the order of their keys, by a plan whose
+// Thousands of dead letters, ten in the long form, are replayed once each, in the order of their keys, by a plan whose
 // process is killed in the middle.
 func TestApplyThroughAKill(t *testing.T) {
 	t.Parallel()
+	dead := 3_000
+	if testkit.Long() {
+		dead = 10_000
+	}
 	for name, url := range map[string]func(*testing.T) string{"sqlite": sqliteURL, "postgres": func(t *testing.T) string { return testserver.PostgresURL(t) }} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			e := application(t, url(t))
-			e.seed(t, "10000")
+			e.seed(t, strconv.Itoa(dead))
 			path, report := e.planFile(t)
 			e.applyUntilKilled(t, path)
 			began, first := e.replayedAt(t, report.Plan)
 			n := len(first)
-			if n < killAfter || n >= 10_000 {
+			if n < killAfter || n >= dead {
 				t.Fatalf("%d were replayed before the kill", n)
 			}
 			// The first few may make up for a slow start. In the short form the machine may be too busy for
@@ -46,11 +51,11 @@ func TestApplyThroughAKill(t *testing.T) {
 				t.Errorf("%.0f per second, want %d within a fifth", rate, applyRate)
 			}
 			done := object[eventing.Applied](t, e, "dlq", "apply", path, "--yes", "--rate=0", "--by", "bob", "--note", "second half")
-			if done.Before != n || done.Replayed != 10_000-n || done.Skipped != 0 || done.Left != 0 {
+			if done.Before != n || done.Replayed != dead-n || done.Skipped != 0 || done.Left != 0 {
 				t.Errorf("resumed after %d: %+v", n, done)
 			}
 			_, all := e.replayedAt(t, report.Plan)
-			e.wantEachOnce(t, report.Plan, all)
+			e.wantEachOnce(t, report.Plan, all, dead)
 			for id, by := range first {
 				if all[id] != by || by != "anna" {
 					t.Errorf("%s: replayed by %s, and then by %s", id, by, all[id])
@@ -140,10 +145,10 @@ SELECT c.event_id, c.generation, c.status, c.notes FROM dead_letter_consumers c 
 
 // wantEachOnce checks that the outbox has one row of each event, of a key in the order of the
 // events.
-func (e environment) wantEachOnce(t *testing.T, plan string, by map[string]string) {
+func (e environment) wantEachOnce(t *testing.T, plan string, by map[string]string, want int) {
 	t.Helper()
-	if len(by) != 10_000 {
-		t.Errorf("plan %s has replayed %d", plan, len(by))
+	if len(by) != want {
+		t.Errorf("plan %s has replayed %d of %d", plan, len(by), want)
 	}
 	rows, err := e.open(t).Read.QueryContext(t.Context(), `SELECT event_id, ordering_key, generation FROM event_outbox ORDER BY seq`)
 	must(t, err)
@@ -160,7 +165,7 @@ func (e environment) wantEachOnce(t *testing.T, plan string, by map[string]strin
 		n++
 	}
 	must(t, rows.Err())
-	if n != 10_000 || len(last) != 100 {
-		t.Errorf("%d replays of %d keys, want 10,000 of 100", n, len(last))
+	if n != want || len(last) != 100 {
+		t.Errorf("%d replays of %d keys, want %d of 100", n, len(last), want)
 	}
 }
