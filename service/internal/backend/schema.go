@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -18,6 +19,8 @@ import (
 type Step struct {
 	Name    string
 	Applied bool
+	// Optional: FerretDB has no such thing, and never will.
+	Optional bool
 	// AppliedAt is zero if that is not known.
 	AppliedAt time.Time
 }
@@ -58,7 +61,7 @@ type sqlSchema struct{ *store.Schema }
 func (s sqlSchema) Status(ctx context.Context) (steps []Step, err error) {
 	all, err := s.Schema.Status(ctx)
 	for _, m := range all {
-		steps = append(steps, Step{m.Name, !m.AppliedAt.IsZero(), m.AppliedAt})
+		steps = append(steps, Step{Name: m.Name, Applied: !m.AppliedAt.IsZero(), AppliedAt: m.AppliedAt})
 	}
 	return steps, err
 }
@@ -112,7 +115,7 @@ func (m mongoSchema) Status(ctx context.Context) (steps []Step, err error) {
 		}
 	}
 	for _, name := range all {
-		steps = append(steps, Step{Name: name, Applied: known[name]})
+		steps = append(steps, Step{Name: name, Applied: known[name], Optional: slices.Contains(mongorepo.Expiring(), name)})
 	}
 	return steps, nil
 }

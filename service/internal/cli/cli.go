@@ -126,6 +126,9 @@ func (t *tool) run(ctx context.Context, p Program) (exitCode int) {
 	if helped {
 		return exitOK
 	}
+	if p.origins.failed != nil {
+		return fail(p, t.name, usageError{p.origins.failed})
+	}
 	path := t.name
 	if parseErr := (*kong.ParseError)(nil); errors.As(err, &parseErr) {
 		if selected := parseErr.Context.Selected(); selected != nil {

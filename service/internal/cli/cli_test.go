@@ -110,6 +110,12 @@ func TestHelp(t *testing.T) {
 			t.Errorf("gateway %s --help has no example:\n%s", command, text)
 		}
 	}
+	for _, command := range []string{"dlq replay", "dlq plan"} {
+		args := append(strings.Fields(command), "--help")
+		if strings.Contains(e.ok(t, args...), "--force") || !strings.Contains(environment{programKey: "waybill"}.ok(t, args...), "--force") {
+			t.Errorf("%s: --force is waybill's, but not the gateway's", command)
+		}
+	}
 	all := e.ok(t, "--help")
 	for _, command := range leaves {
 		if !strings.Contains(all, "\n  "+command+" ") {

@@ -24,7 +24,7 @@ func (configCmd) Help() string {
 Examples:
 
     gateway config
-    gateway config --config /etc/waybill.yaml --json`
+    gateway config --config /etc/waybill/gateway.yaml --json`
 }
 
 // effective is a setting with its value. Secrets are masked.

@@ -99,10 +99,15 @@ func TestFaultyConfig(t *testing.T) {
 			t.Errorf("%s: %+v, want %s", test.name, r, test.want)
 		}
 	}
-	if r := newEnvironment(t).run(t, "run", "--config", "/missing/file"); r.code != 2 || !strings.Contains(r.stderr, "WAYBILL_CONFIG: stat /missing/file") {
+	if r := newEnvironment(t).run(t, "run", "--config", "/missing/file"); r.code != 2 || !strings.HasPrefix(r.stderr, "gateway: --config: stat /missing/file") {
 		t.Errorf("no file: %+v", r)
 	}
 	e := newEnvironment(t)
+	e["WAYBILL_CONFIG"] = "/missing/file"
+	if r := e.run(t, "run"); r.code != 2 || !strings.HasPrefix(r.stderr, "gateway: WAYBILL_CONFIG: stat /missing/file") {
+		t.Errorf("no file: %+v", r)
+	}
+	delete(e, "WAYBILL_CONFIG")
 	path := configFile(t, "BROKER_URL: redis://u:hunter2@h/0\nLEASE_TTL: 5s\n")
 	if err := os.Chmod(path, 0o644); err != nil {
 		t.Fatal(err)

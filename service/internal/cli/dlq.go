@@ -34,7 +34,7 @@ Examples:
     ${program} dlq groups
     ${program} dlq show ${event}
     ${program} dlq replay ${event} --note "the other side has fixed it"
-    ${program} dlq plan --reason TIMEOUT --since 24h --out plan.json
+    ${program} dlq plan --since 24h --out plan.json
     ${program} dlq apply plan.json
     ${program} dlq close ${event} --reason "test event" --yes`
 }

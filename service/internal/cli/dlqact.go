@@ -73,23 +73,19 @@ type dlqReplayCmd struct {
 
 	IDs    []string `arg:"" optional:"" name:"id" help:"${event_id}"`
 	Limit  uint     `placeholder:"N" help:"Instead of ids: the N oldest that are pending or reviewed."`
-	Force  bool     `help:"Run again what --consumer has processed already: its effect happens once more."`
+	Force  bool     `again:"" help:"Run again what --consumer has processed already: its effect happens once more."`
 	Note   string   `placeholder:"TEXT" help:"Why; recorded."`
-	Yes    bool     `help:"With --force: do not ask."`
+	Yes    bool     `again:"" help:"With --force: do not ask."`
 	DryRun bool     `help:"Only say what would be replayed."`
 }
 
 func (dlqReplayCmd) Help() string {
 	return `The consumer gets the event again, with all its attempts; other consumers do not. If it succeeds, the dead letter closes as resolved; if it fails for good, it is pending again.
-
-With --force, what the consumer has processed already is run again, under a new generation: its handler does once more whatever it does. A consumer may refuse that; its
-log says so. Who forced it and why is recorded in the event's dead letter; if it has none there, nowhere. Without --force, nothing that was processed runs again.
-
+${force}
 Examples:
 
     ${program} dlq replay ${event} --note "fixed in 1.4.2"
-    ${program} dlq replay --limit 500 --consumer ${consumer} --dry-run
-    ${program} dlq replay ${event} --force --consumer search-index --note "index rebuilt"`
+    ${program} dlq replay --limit 500 --consumer ${consumer} --dry-run${force_example}`
 }
 
 // Run replays.

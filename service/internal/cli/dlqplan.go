@@ -23,7 +23,7 @@ type dlqPlanCmd struct {
 	selecting
 	signed
 
-	Force bool   `help:"Also run again what is closed as resolved: its effect happens once more."`
+	Force bool   `again:"" help:"Also run again what is closed as resolved: its effect happens once more."`
 	Limit uint   `placeholder:"N" help:"At most this many replays, of the oldest. Default and most: 200,000."`
 	Out   string `placeholder:"FILE" help:"Write the plan there, for dlq apply. Default: only print what it would do."`
 }
@@ -37,7 +37,7 @@ attempts, died_at).
 
 Examples:
 
-    ${program} dlq plan --reason TIMEOUT --since 24h
+    ${program} dlq plan --reason RETRIES_EXHAUSTED --since 24h
     ${program} dlq plan --consumer ${consumer} --match '${match} && letter.attempts > 3' --out plan.json
     ${program} dlq plan ${store} sqlite:a.db ${store} sqlite:b.db --out plan.json`
 }

@@ -23,7 +23,7 @@ replay, a close or an unschedule ends it.
 Examples:
 
     ${program} dlq schedule ${event} --at 2h --note "their maintenance ends at noon"
-    ${program} dlq schedule ${event} --at 2026-02-26T12:00:00Z`
+    ${program} dlq schedule ${event} --at 7d`
 }
 
 // maxWait is the library's bound.

@@ -95,6 +95,8 @@ func (c *migrateStatusCmd) Run(ctx context.Context, p *Program) (err error) {
 			applied = since(s.AppliedAt)
 		case s.Applied:
 			applied = "yes"
+		case s.Optional:
+			applied += ", which cannot be done on FerretDB, nor need be"
 		}
 		rows = append(rows, []string{s.Name, applied})
 	}

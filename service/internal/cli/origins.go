@@ -35,7 +35,8 @@ type origins struct {
 	lookup func(string) (string, bool)
 	of     map[string]string // by setting
 
-	read    bool // the file, if there is one
+	read    bool  // the file, if there is one
+	failed  error // why it is not: parser's errors name a flag, which is not to blame
 	file    map[string]strictyaml.Value
 	exposed string // what is to be said of a file that others may read
 }
@@ -51,9 +52,7 @@ func (*origins) Validate(*kong.Application) error { return nil }
 func (o *origins) Resolve(command *kong.Context, _ *kong.Path, flag *kong.Flag) (any, error) {
 	if !o.read {
 		o.read = true
-		if err := o.open(command); err != nil {
-			return nil, err
-		}
+		o.failed = o.open(command)
 	}
 	name := flag.Tag.Get(settingTag)
 	if name == "" {
@@ -90,10 +89,12 @@ func (o *origins) open(command *kong.Context) error {
 	if !slices.Contains(known, configSetting) {
 		return nil // waybill has none
 	}
+	from := configSetting
 	path, _ = o.lookup(configSetting)
 	for _, p := range command.Path {
 		if p.Flag != nil && p.Flag.Tag.Get(settingTag) == configSetting {
 			path, _ = command.FlagValue(p.Flag).(string)
+			from = "--" + p.Flag.Name
 		}
 	}
 	if path == "" {
@@ -103,7 +104,7 @@ func (o *origins) open(command *kong.Context) error {
 	known = slices.DeleteFunc(slices.Compact(known), func(name string) bool { return slices.Contains(notInFile, name) })
 	f, err := strictyaml.Open(path)
 	if err != nil {
-		return fmt.Errorf("%s: %w", configSetting, err)
+		return fmt.Errorf("%s: %w", from, err)
 	}
 	o.file = map[string]strictyaml.Value{}
 	for _, e := range f.Root().Entries() {

@@ -33,7 +33,7 @@ Examples:
 
     ${program} outbox requeue --since 2h --dry-run
     ${program} outbox requeue --since 2026-02-26T12:00:00Z --until 2026-02-26T12:30:00Z
-    ${program} outbox requeue --event-id ${event} --event-id ${event}`
+    ${program} outbox requeue --event-id ${event}`
 }
 
 // Run requeues.

@@ -43,15 +43,32 @@ func (t *tool) eventID() string {
 	return "The event's id."
 }
 
+const (
+	forceHelp = `
+With --force, what the consumer has processed already is run again, under a new generation: its handler does once more whatever it does. A consumer may refuse that; its
+log says so. Who forced it and why is recorded in the event's dead letter; if it has none there, nowhere. Without --force, nothing that was processed runs again.
+`
+	forceExample = `
+    ${program} dlq replay ${event} --force --consumer search-index --note "index rebuilt"`
+)
+
 // adapt fits shared commands to the program.
 func (t *tool) adapt(k *kong.Kong) error {
-	texts := strings.NewReplacer("${program}", t.name, "${store}", t.storeFlag, "${event}", t.exampleEvent, "${consumer}", t.exampleConsumer, "${match}", t.exampleMatch)
+	force, forceExample := forceHelp, forceExample
+	if t.finality != "" {
+		force, forceExample = "", ""
+	}
+	texts := strings.NewReplacer("${program}", t.name, "${store}", t.storeFlag, "${event}", t.exampleEvent, "${consumer}", t.exampleConsumer, "${match}", t.exampleMatch,
+		"${force}", force, "${force_example}", strings.ReplaceAll(strings.ReplaceAll(forceExample, "${program}", t.name), "${event}", t.exampleEvent))
 	return kong.Visit(k.Model, func(v kong.Visitable, next kong.Next) error {
 		if app, is := v.(*kong.Application); is {
 			v = app.Node
 		}
 		if node, is := v.(*kong.Node); is {
 			node.Detail = texts.Replace(node.Detail)
+			for _, f := range node.Flags {
+				f.Hidden = f.Hidden || t.finality != "" && f.Tag.Has("again") // it says why not
+			}
 			node.Flags = slices.DeleteFunc(node.Flags, func(f *kong.Flag) bool { return !t.couriers && f.Tag.Has("courier") })
 		}
 		return next(nil)

@@ -112,6 +112,16 @@ func Indexes() (names []string) {
 	return names
 }
 
+// Expiring returns those of them by which documents expire: not every server has them.
+func Expiring() (names []string) {
+	for _, i := range schema {
+		if i.expires {
+			names = append(names, i.String())
+		}
+	}
+	return names
+}
+
 func (i index) String() string { return i.collection + "." + i.name }
 
 func (i index) model() mongo.IndexModel {

@@ -203,7 +203,11 @@ func (e *interrupted) Unwrap() error { return e.cause }
 // String is the summary in a line.
 func (s Summary) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%d events in %s (%.0f/s): %d accepted", s.Events, s.Elapsed.Round(time.Millisecond),
+	events := "events"
+	if s.Events == 1 {
+		events = "event"
+	}
+	fmt.Fprintf(&b, "%d %s in %s (%.0f/s): %d accepted", s.Events, events, s.Elapsed.Round(time.Millisecond),
 		float64(s.Events)/max(s.Elapsed.Seconds(), 0.001), s.Accepted)
 	for _, status := range slices.Sorted(maps.Keys(s.Statuses)) {
 		switch {
