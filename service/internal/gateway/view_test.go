@@ -136,12 +136,10 @@ func accounted(ctx context.Context, v view, accepted map[string]bool) (progress 
 // stuck is how long there may be no progress, on a machine that is busy.
 const stuck = 2 * time.Minute
 
-// accountedEventually waits for that, as long as there is progress.
+// accountedEventually waits for that, as long as there is progress from one look to another.
 func accountedEventually(t *testing.T, v view, accepted map[string]bool) {
 	t.Helper()
-	giveUp := time.NewTimer(stuck)
-	defer giveUp.Stop()
-	for done := -1; ; {
+	for done, since := -1, time.Now(); ; {
 		began := time.Now()
 		progress, problem, err := accounted(t.Context(), v, accepted)
 		if err != nil {
@@ -151,13 +149,15 @@ func accountedEventually(t *testing.T, v view, accepted map[string]bool) {
 			return
 		}
 		if progress > done {
-			done = progress
-			giveUp.Reset(stuck)
+			done, since = progress, time.Now()
+		}
+		if time.Since(since) > stuck {
+			t.Fatal(problem)
 		}
 		select {
-		case <-giveUp.C:
-			t.Fatal(problem)
-		case <-time.After(max(200*time.Millisecond, 10*time.Since(began))): // it reads all there is, at the cost of the rest
+		case <-t.Context().Done():
+			t.Fatal(context.Cause(t.Context()))
+		case <-time.After(min(max(200*time.Millisecond, 10*time.Since(began)), stuck/4)): // it reads all there is, at the cost of the rest
 		}
 	}
 }
