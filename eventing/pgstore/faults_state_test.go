@@ -23,7 +23,7 @@ import (
 // numbers is compared by its order only. Rows that refer to others come after them.
 var tables = []struct{ name, order string }{
 	{"event_outbox", "seq"}, {"processed_events", ""}, {"event_deliveries", "position"}, {"dead_letter_events", ""},
-	{"dead_letter_consumers", ""}, {"event_leases", ""}, {"event_lease_holders", ""}, {"effects", ""},
+	{"dead_letter_consumers", ""}, {"event_leases", ""}, {"event_lease_holders", ""}, {"effects", "seq"},
 }
 
 // keep makes the tables that a state is kept in, to begin from it again and again, and
@@ -103,7 +103,7 @@ func newRig(t *testing.T, d database, settings map[string]string) rig[pgx.Tx] {
 	}
 	t.Cleanup(pool.Close)
 	return rig[pgx.Tx]{f, d.pool, func() sqltest.Database[pgx.Tx] {
-		return sqltest.Database[pgx.Tx]{Store: pgstore.New(pool), DB: d.db, InsertIn: insertEffect, Order: "ctid"}
+		return sqltest.Database[pgx.Tx]{Store: pgstore.New(pool), DB: d.db, InsertIn: insertEffect, Order: "seq"}
 	}, 1}
 }
 
@@ -117,7 +117,7 @@ func newSQLRig(t *testing.T, d database, settings map[string]string) rig[*sql.Tx
 		}
 	})
 	return rig[*sql.Tx]{f, d.pool, func() sqltest.Database[*sql.Tx] {
-		return sqltest.Database[*sql.Tx]{Store: pgstore.NewSQL(db), DB: d.db, InsertIn: insertSQLEffect, Order: "ctid"}
+		return sqltest.Database[*sql.Tx]{Store: pgstore.NewSQL(db), DB: d.db, InsertIn: insertSQLEffect, Order: "seq"}
 	}, 2}
 }
 

@@ -131,13 +131,15 @@ func (l *lastLate) Unmarshal(values map[string]any) (*message.Message, error) {
 }
 
 // TestWatermillStress runs the suite's tests many at a time: ten in the long form, which
-// takes minutes.
+// takes minutes; in the short form two, with fewer messages.
 func TestWatermillStress(t *testing.T) {
+	with := features(64)
 	if !testkit.Long() {
-		t.Setenv("STRESS_TEST_COUNT", "1")
+		t.Setenv("STRESS_TEST_COUNT", "2")
+		with.ForceShort = true
 	}
 	single, inGroup := constructors(testserver.RedisURL(t), redisbroker.SubscriberConfig{})
-	tests.TestPubSubStressTest(t, features(64), single, inGroup)
+	tests.TestPubSubStressTest(t, with, single, inGroup)
 }
 
 // asProgram returns the setting and the command that run this test binary as another
