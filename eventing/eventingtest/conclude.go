@@ -110,15 +110,7 @@ func concludeConditional[Tx any](w *world[Tx]) {
 
 // concludeReplayTwins has two runs of one replay, which the broker has delivered twice.
 func concludeReplayTwins[Tx any](w *world[Tx]) {
-	c := w.consumer("billing", nil)
-	d := c.delivery(order("e1", ""))
-	_, run := c.arrive(d)
-	w.must(c.failRun(run, eventing.StateDead))
-	w.replay(target("e1", c))
-	d.Generation = 1
-	_, first := c.arrive(d)
-	_, second := c.arrive(d)
-	w.must(c.failRun(first, eventing.StateDead))
+	c, second := replayedTwice(w)
 	w.review(target("e1", c))
 	for _, state := range []eventing.State{eventing.StateDead, eventing.StateRetrying} {
 		w.equal("a failure does not go past a failure that it has not found", errors.Is(c.failRun(second, state), eventing.ErrConflict), true)
@@ -128,26 +120,37 @@ func concludeReplayTwins[Tx any](w *world[Tx]) {
 	w.equal("and recorded", len(died.History), 2)
 	w.status("what has been done about it since stands", target("e1", c), eventing.StatusReviewed, "")
 	w.deliveries("it is dead", 0, 0, 1)
+	w.must(c.succeedRun(second))
+	w.effects("a success is one, whatever failed beside it", c, "e1")
+	w.status("and closes", target("e1", c), eventing.StatusClosed, eventing.Resolved)
+	w.deliveries("nothing is left", 0, 0, 0)
 }
 
-// concludeOldReplay has a run of the first replay end when the second is under way.
-func concludeOldReplay[Tx any](w *world[Tx]) {
-	c := w.consumer("billing", nil)
+// replayedTwice has e1 die, and two runs of its replay, of which the first has failed for good.
+func replayedTwice[Tx any](w *world[Tx]) (c *consumer[Tx], second eventing.Run) {
+	c = w.consumer("billing", nil)
 	d := c.delivery(order("e1", ""))
 	_, run := c.arrive(d)
 	w.must(c.failRun(run, eventing.StateDead))
 	w.replay(target("e1", c))
 	d.Generation = 1
-	_, slow := c.arrive(d)
-	_, twin := c.arrive(d)
-	w.must(c.failRun(twin, eventing.StateDead))
+	_, first := c.arrive(d)
+	_, second = c.arrive(d)
+	w.must(c.failRun(first, eventing.StateDead))
+	return c, second
+}
+
+// concludeOldReplay has a run of the first replay end when the second is under way.
+func concludeOldReplay[Tx any](w *world[Tx]) {
+	c, slow := replayedTwice(w)
 	w.replay(target("e1", c))
 	w.equal("a run of an earlier replay does not succeed", errors.Is(c.succeedRun(slow), eventing.ErrConflict), true)
 	w.equal("nor fail", errors.Is(c.failRun(slow, eventing.StateDead), eventing.ErrConflict), true)
 	w.effects("and leaves no effect", c)
 	w.status("the second replay is under way", target("e1", c), eventing.StatusReplayed, "")
+	d := c.delivery(order("e1", ""))
 	d.Generation = 2
-	_, run = c.arrive(d)
+	_, run := c.arrive(d)
 	w.must(c.succeedRun(run))
 	w.effects("and has its effect", c, "e1")
 }
