@@ -58,14 +58,14 @@ func (t *tool) adapt(k *kong.Kong) error {
 	if t.finality != "" {
 		force, forceExample = "", ""
 	}
-	texts := strings.NewReplacer("${program}", t.name, "${store}", t.storeFlag, "${event}", t.exampleEvent, "${consumer}", t.exampleConsumer, "${match}", t.exampleMatch,
-		"${force}", force, "${force_example}", strings.ReplaceAll(strings.ReplaceAll(forceExample, "${program}", t.name), "${event}", t.exampleEvent))
+	parts := strings.NewReplacer("${force}", force, "${force_example}", forceExample)
+	texts := strings.NewReplacer("${program}", t.name, "${store}", t.storeFlag, "${event}", t.exampleEvent, "${consumer}", t.exampleConsumer, "${match}", t.exampleMatch)
 	return kong.Visit(k.Model, func(v kong.Visitable, next kong.Next) error {
 		if app, is := v.(*kong.Application); is {
 			v = app.Node
 		}
 		if node, is := v.(*kong.Node); is {
-			node.Detail = texts.Replace(node.Detail)
+			node.Detail = texts.Replace(parts.Replace(node.Detail))
 			for _, f := range node.Flags {
 				f.Hidden = f.Hidden || t.finality != "" && f.Tag.Has("again") // it says why not
 			}
