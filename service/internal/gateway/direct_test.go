@@ -21,10 +21,7 @@ func TestDirect(t *testing.T) {
 	t.Parallel()
 	onPairs(t, withServers, func(t *testing.T, storeURL, brokerURL string) {
 		s := newSite(t, storeURL, brokerURL, IntakeDirect, IntakeOutbox)
-		for _, step := range []struct {
-			name string
-			run  func(*site)
-		}{
+		if !s.steps([]step{
 			{"it is ready", (*site).isReady},
 			{"newer by event time wins", (*site).newerWins},
 			{"a repeat is published", (*site).repeatIsPublished},
@@ -33,14 +30,8 @@ func TestDirect(t *testing.T) {
 			{"a poisonous event dies and is told of", (*site).poison},
 			{"a replay that dies again", (*site).replayDiesAgain},
 			{"a discard", (*site).discard},
-		} {
-			if !t.Run(step.name, func(t *testing.T) {
-				of := *s
-				of.T = t
-				step.run(&of)
-			}) {
-				return
-			}
+		}) {
+			return
 		}
 		applied, err := openView(t, storeURL).applied(t.Context())
 		if err != nil {

@@ -176,16 +176,32 @@ func says(source, id string, minutes int, payload string) string {
 		id, minutes, source, source+":"+id, payload)
 }
 
+// step is a subtest of what happens on a site, one after the other.
+type step struct {
+	name string
+	run  func(*site)
+}
+
+// steps runs them all, and reports whether they passed.
+func (s *site) steps(list []step) (passed bool) {
+	passed = true
+	for _, step := range list {
+		passed = s.Run(step.name, func(t *testing.T) {
+			of := *s
+			of.T = t
+			step.run(&of)
+		}) && passed
+	}
+	return passed
+}
+
 // The gateway does the same on every store and broker, from the request to the projection, and
 // through dead letter, replay and a restart.
 func TestEndToEnd(t *testing.T) {
 	t.Parallel()
 	onEachPair(t, func(t *testing.T, storeURL, brokerURL string) {
 		s := newSite(t, storeURL, brokerURL)
-		for _, step := range []struct {
-			name string
-			run  func(*site)
-		}{
+		if !s.steps([]step{
 			{"it is ready", (*site).isReady},
 			{"newer by event time wins", (*site).newerWins},
 			{"a repeat is the first", (*site).repeatIsTheFirst},
@@ -193,14 +209,7 @@ func TestEndToEnd(t *testing.T) {
 			{"a poisonous event dies and is told of", (*site).poison},
 			{"a replay that dies again", (*site).replayDiesAgain},
 			{"a discard", (*site).discard},
-		} {
-			t.Run(step.name, func(t *testing.T) {
-				of := *s
-				of.T = t
-				step.run(&of)
-			})
-		}
-		if t.Failed() {
+		}) {
 			return
 		}
 		trace := s.send(says("courier-x", "evt_late", 59, `{"shipmentId":"shp_restart","status":"delivered"}`))
