@@ -38,6 +38,17 @@ const (
 	StandingConflict                 // another with another body is
 )
 
+// StandingOf returns that of an event whose idempotency key stands for what came in an envelope, with a body.
+func StandingOf(a *Arrival, envelopeID, bodyHash string) Standing {
+	switch {
+	case a.EnvelopeID == envelopeID:
+		return StandingFirst
+	case a.Event.BodyHash == bodyHash:
+		return StandingRepeat
+	}
+	return StandingConflict
+}
+
 // Effect is what an event did to its shipment.
 type Effect struct {
 	// Outcome is [OutcomeNone] if the ledger had the event as processed before: then

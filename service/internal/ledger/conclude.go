@@ -69,7 +69,7 @@ func (l *Ledger) Conclude(ctx context.Context, tx *sql.Tx, c eventing.Conclusion
 		status = courier.StatusDeadLettered
 	}
 	if a, ok := courier.DirectArrival(c.Envelope); ok {
-		if err := l.insert(ctx, tx, []*intake.Entry{entryOf(&a)}); err != nil {
+		if _, err := l.insert(ctx, tx, []*intake.Entry{entryOf(&a)}); err != nil {
 			return false, fmt.Errorf("enter %s into the ledger: %w", c.Envelope.ID, err)
 		}
 	}

@@ -28,20 +28,20 @@ func (l *Ledger) Enter(ctx context.Context, tx *sql.Tx, arrivals []courier.Arriv
 	slices.SortStableFunc(entries, func(a, b *intake.Entry) int {
 		return strings.Compare(a.Event.IdempotencyKey, b.Event.IdempotencyKey)
 	})
-	if err := l.insert(ctx, tx, entries); err != nil {
-		return nil, err
+	standings := make([]courier.Standing, len(arrivals))
+	if n, err := l.insert(ctx, tx, entries); err != nil || n == len(entries) {
+		return standings, err // all are the first
 	}
 	known, err := l.standing(ctx, tx, entries)
 	if err != nil {
 		return nil, err
 	}
-	standings := make([]courier.Standing, len(arrivals))
 	for i := range arrivals {
 		first, ok := known[arrivals[i].Event.IdempotencyKey]
 		if !ok { // it was taken at the INSERT
 			return nil, fmt.Errorf("the idempotency key %q has expired meanwhile", arrivals[i].Event.IdempotencyKey)
 		}
-		standings[i] = first.standing(&arrivals[i])
+		standings[i] = courier.StandingOf(&arrivals[i], first.envelopeID, first.bodyHash)
 	}
 	return standings, nil
 }
@@ -52,28 +52,22 @@ func entryOf(a *courier.Arrival) *intake.Entry {
 	}
 }
 
-// insert enters what is not known.
-func (l *Ledger) insert(ctx context.Context, tx *sql.Tx, entries []*intake.Entry) error {
+// insert enters what is not known, and returns how many that were.
+func (l *Ledger) insert(ctx context.Context, tx *sql.Tx, entries []*intake.Entry) (n int, err error) {
 	if l.store.Embedded {
-		_, err := l.insertSQLite(ctx, tx, entries)
-		return err
+		repeats, err := l.insertSQLite(ctx, tx, entries)
+		return len(entries) - len(repeats), err
 	}
-	_, err := tx.ExecContext(ctx, insertReceivedPostgres, columnsOf(entries)...)
-	return err
+	entered, err := tx.ExecContext(ctx, insertReceivedPostgres, columnsOf(entries)...)
+	if err != nil {
+		return 0, err
+	}
+	rows, err := entered.RowsAffected()
+	return int(rows), err
 }
 
 // first is the event that an idempotency key stands for.
 type first struct{ envelopeID, bodyHash string }
-
-func (f first) standing(a *courier.Arrival) courier.Standing {
-	switch {
-	case f.envelopeID == a.EnvelopeID:
-		return courier.StandingFirst
-	case f.bodyHash == a.Event.BodyHash:
-		return courier.StandingRepeat
-	}
-	return courier.StandingConflict
-}
 
 func (l *Ledger) standing(ctx context.Context, tx *sql.Tx, entries []*intake.Entry) (map[string]first, error) {
 	keys := make([]string, len(entries))

@@ -2,6 +2,7 @@ package mongorepo
 
 import (
 	"context"
+	"maps"
 
 	"github.com/waybill-go/waybill/eventing/mongostore"
 	"github.com/waybill-go/waybill/service/internal/courier"
@@ -10,20 +11,23 @@ import (
 // Enter enters events that came by the queue alone, unless their idempotency keys are known; and returns which of them
 // the keys stand for. The entries are there at once, whatever becomes of the run: an event that finds its own goes on.
 func (r *Repo) Enter(ctx context.Context, _ *mongostore.Tx, arrivals []courier.Arrival) ([]courier.Standing, error) {
+	first := make(map[string]*entry, len(arrivals)) // by key
+	docs := make([]*entry, 0, len(arrivals))
+	for i := range arrivals {
+		if doc := entryOf(&arrivals[i]); first[doc.ID] == nil {
+			first[doc.ID] = doc
+			docs = append(docs, doc)
+		}
+	}
+	known, err := r.enter(ctx, docs)
+	if err != nil {
+		return nil, err
+	}
+	maps.Copy(first, known)
 	standings := make([]courier.Standing, len(arrivals))
 	for i := range arrivals {
-		a := &arrivals[i]
-		known, err := r.enter(ctx, []*entry{entryOf(a)})
-		if err != nil {
-			return nil, err
-		}
-		switch first := known[a.Event.IdempotencyKey]; {
-		case first == nil, first.EnvelopeID == a.EnvelopeID:
-		case first.BodyHash == a.Event.BodyHash:
-			standings[i] = courier.StandingRepeat
-		default:
-			standings[i] = courier.StandingConflict
-		}
+		of := first[arrivals[i].Event.IdempotencyKey]
+		standings[i] = courier.StandingOf(&arrivals[i], of.EnvelopeID, of.BodyHash)
 	}
 	return standings, nil
 }
