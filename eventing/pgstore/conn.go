@@ -15,6 +15,7 @@ import (
 type querier interface {
 	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+	SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults
 }
 
 // pgConn types the errors of what it wraps.
@@ -33,12 +34,55 @@ func (c pgConn) Query(ctx context.Context, query string, args ...any) (sqlstore.
 	return pgRows{rows}, nil
 }
 
+// Conn is for this module's own packages, which have statements that run on several databases.
+func Conn(tx pgx.Tx) sqlstore.Conn { return pgConn{tx} }
+
 // typed tells a connection that is busy from one that is lost.
 func (c pgConn) typed(err error) error {
-	if tx, ok := c.q.(pgx.Tx); ok && pgconn.SafeToRetry(err) && tx.Conn().PgConn().IsBusy() {
+	if pgconn.SafeToRetry(err) && busy(c.q) {
 		return fmt.Errorf("%w: %w", errUnread, err)
 	}
 	return typed(err)
+}
+
+// busy reports whether a result of a transaction has not been read to its end.
+func busy(q querier) bool {
+	switch tx := q.(type) {
+	case *lazyTx:
+		return tx.busy()
+	case pgx.Tx:
+		return tx.Conn().PgConn().IsBusy()
+	}
+	return false
+}
+
+// ExecAll implements [sqlstore.Pipeline].
+func (c pgConn) ExecAll(ctx context.Context, statements []sqlstore.Statement) ([]int64, error) {
+	affected, err := c.execAll(ctx, statements)
+	return affected, c.typed(err)
+}
+
+func (c pgConn) execAll(ctx context.Context, statements []sqlstore.Statement) (affected []int64, err error) {
+	b, send := &pgx.Batch{}, func(b *pgx.Batch) (pgx.BatchResults, error) { return c.q.SendBatch(ctx, b), nil }
+	if tx, ok := c.q.(*lazyTx); ok {
+		b, send = tx.start(), func(b *pgx.Batch) (pgx.BatchResults, error) { return tx.send(ctx, b) }
+	}
+	for _, s := range statements {
+		b.Queue(s.Query, s.Args...)
+	}
+	results, err := send(b)
+	if err != nil {
+		return nil, err
+	}
+	for range statements {
+		tag, err := results.Exec()
+		if err != nil {
+			_ = results.Close() // returns the same
+			return nil, err
+		}
+		affected = append(affected, tag.RowsAffected())
+	}
+	return affected, results.Close()
 }
 
 type pgRows struct{ pgx.Rows }
@@ -51,28 +95,35 @@ func (r pgRows) Err() error { return typed(r.Rows.Err()) }
 // and not to compile plans, which takes longer than to run them.
 const ownTx = "SET LOCAL idle_in_transaction_session_timeout = '3s'; SET LOCAL jit = off"
 
+// ownTxInBatch is ownTx as one statement.
+const ownTxInBatch = "SELECT set_config('idle_in_transaction_session_timeout', '3s', true), set_config('jit', 'off', true)"
+
 type pgDB struct {
 	pgConn
-	pool *pgxpool.Pool
+	pool    *pgxpool.Pool
+	batches bool // statements can be batched as they are
+}
+
+func newDB(pool *pgxpool.Pool) pgDB {
+	// The simple protocol puts a batch together to one text, which is parsed as a whole, before anything begins.
+	return pgDB{pgConn{pool}, pool, pool.Config().ConnConfig.DefaultQueryExecMode != pgx.QueryExecModeSimpleProtocol}
 }
 
 func (d pgDB) Begin(ctx context.Context, own bool) (sqlstore.Tx, error) {
-	var options pgx.TxOptions
-	if own {
-		options.BeginQuery = "begin; " + ownTx
-	}
-	tx, err := d.pool.BeginTx(ctx, options)
+	conn, err := d.pool.Acquire(ctx)
 	if err != nil {
 		return nil, typed(err)
 	}
+	tx := &lazyTx{pool: d.pool, conn: conn, last: conn.Conn(), own: own, batches: d.batches}
 	return pgTx{pgConn{tx}, tx}, nil
 }
 
 type pgTx struct {
 	pgConn
-	tx pgx.Tx
+	tx *lazyTx
 }
 
 func (t pgTx) Commit(ctx context.Context) error   { return t.typed(t.tx.Commit(ctx)) }
 func (t pgTx) Rollback(ctx context.Context) error { return t.tx.Rollback(ctx) }
-func (t pgTx) Raw() any                           { return t.tx }
+func (t pgTx) Raw() any                           { return pgx.Tx(t.tx) }
+func (t pgTx) BeginError() error                  { return typed(t.tx.beginErr) }

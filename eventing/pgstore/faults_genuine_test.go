@@ -56,7 +56,7 @@ func (r rig[Tx]) work(t *testing.T) work[Tx] {
 
 // meet has f happen before the nth statement from now on.
 func (r rig[Tx]) meet(nth int, f func()) {
-	r.faulty.arm(kind{strike: func(r *faulty, _ *pgx.Conn, _ string) {
+	r.faulty.arm(kind{strike: func(r *faulty, _ *pgx.Conn, _ hit) {
 		r.mu.Unlock() // others' statements go on
 		defer r.mu.Lock()
 		f()
@@ -133,7 +133,7 @@ func changed[Tx any](t *testing.T, r rig[Tx]) {
 func overtaken[Tx any](t *testing.T, r rig[Tx]) {
 	w := r.work(t)
 	s := w.success(eventing.Run{Delivery: delivery("billing", "e1", "")})
-	r.meet(3, func() { w.must(w.db.Succeed(w.background(), s)) }) // begin, the effect, and now the inbox
+	r.meet(r.begun+2, func() { w.must(w.db.Succeed(w.background(), s)) }) // the effect, and now the inbox
 	err := w.db.Succeed(r.faulty.context(w.background()), s)
 	if !errors.Is(err, eventing.ErrSerialization) {
 		t.Errorf("got %v, want a serialization failure", err)

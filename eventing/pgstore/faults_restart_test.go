@@ -15,12 +15,12 @@ import (
 )
 
 // restarted are the operations that meet a crash of the server, and at which of their
-// statements besides the last, the COMMIT. Each costs a start.
+// statements, with pgx and with database/sql, besides the last, the COMMIT. Each costs a start.
 var restarted = []struct {
-	name string
-	nth  int
+	name     string
+	pgx, sql int
 }{
-	{"append one", 3}, {"claim", 1}, {"settle", 2}, {"succeed at a retry", 4}, {"fail and die", 5}, {"the engine receives", 3}, {"the engine dispatches", 2},
+	{"append one", 2, 3}, {"claim", 1, 1}, {"settle", 1, 2}, {"succeed at a retry", 2, 4}, {"fail and die", 4, 5}, {"the engine receives", 2, 3}, {"the engine dispatches", 1, 2},
 }
 
 // The server crashes before a statement, or when it has executed one, and comes back
@@ -56,10 +56,14 @@ func restartAll[Tx any](t *testing.T, server *testserver.PostgresServer, r rig[T
 		op := all[slices.IndexFunc(all, func(op operation[Tx]) bool { return op.name == which.name })]
 		t.Run(op.name, func(t *testing.T) {
 			s := newSubject(t, r, op)
+			nth := which.pgx
+			if r.begin > 0 {
+				nth = which.sql
+			}
 			for j, at := range []struct {
 				nth   int
 				after bool
-			}{{which.nth, false}, {which.nth, true}, {s.count, false}, {s.count, true}} {
+			}{{nth, false}, {nth, true}, {s.count, false}, {s.count, true}} {
 				if soak() || (i+j+offset)%4 == 0 {
 					s.restart(server, at.nth, at.after)
 				}
@@ -82,7 +86,7 @@ func (s *subject[Tx]) restart(server *testserver.PostgresServer, nth int, after 
 		}
 		go func() { started <- server.Start(s.background()) }()
 	}
-	s.rig.faulty.arm(kind{strike: func(_ *faulty, c *pgx.Conn, _ string) {
+	s.rig.faulty.arm(kind{strike: func(_ *faulty, c *pgx.Conn, _ hit) {
 		if after {
 			wireOf(c).afterwards(crash)
 		} else {

@@ -73,8 +73,8 @@ type rig[Tx any] struct {
 	plain  *pgxpool.Pool // without faults
 	// open returns a store, as new: with what a store remembers forgotten.
 	open func() sqltest.Database[Tx]
-	// begin is how many statements begin a transaction of the store's own.
-	begin int
+	// begin is how many round trips begin a transaction of the store's own, begun one of a handler.
+	begin, begun int
 }
 
 // inHaste: nobody pulls the plug.
@@ -104,7 +104,7 @@ func newRig(t *testing.T, d database, settings map[string]string) rig[pgx.Tx] {
 	t.Cleanup(pool.Close)
 	return rig[pgx.Tx]{f, d.pool, func() sqltest.Database[pgx.Tx] {
 		return sqltest.Database[pgx.Tx]{Store: pgstore.New(pool), DB: d.db, InsertIn: insertEffect, Order: "seq"}
-	}, 1}
+	}, 0, 0}
 }
 
 func newSQLRig(t *testing.T, d database, settings map[string]string) rig[*sql.Tx] {
@@ -118,7 +118,7 @@ func newSQLRig(t *testing.T, d database, settings map[string]string) rig[*sql.Tx
 	})
 	return rig[*sql.Tx]{f, d.pool, func() sqltest.Database[*sql.Tx] {
 		return sqltest.Database[*sql.Tx]{Store: pgstore.NewSQL(db), DB: d.db, InsertIn: insertSQLEffect, Order: "seq"}
-	}, 2}
+	}, 2, 1}
 }
 
 func insertEffect(ctx context.Context, tx pgx.Tx, consumer, eventID string) error {

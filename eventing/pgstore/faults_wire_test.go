@@ -14,7 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// faulty makes one of the statements fail that are run with its context. Statements are
+// faulty makes one of the statements, or batches of them, fail that are run with its context. They are
 // counted where pgx begins one, and struck on the wire, below both drivers, so that
 // BEGIN, COMMIT and ROLLBACK count, and what pgx does beside them (preparing, pinging)
 // does not.
@@ -33,15 +33,15 @@ type faulty struct {
 
 // hit is the statement that was made to fail.
 type hit struct {
-	sql  string
-	inTx bool // when it began
-
+	sql    string
+	begins bool // a transaction
+	inTx   bool // it is in one, or begins it
 }
 
 // kind is a kind of fault. strike prepares it when the statement begins.
 type kind struct {
 	name   string
-	strike func(f *faulty, c *pgx.Conn, sql string)
+	strike func(f *faulty, c *pgx.Conn, at hit)
 	typed  error // what the store may call it
 	after  bool  // it happens when the statement has been executed
 	always bool  // it happens at each execution of the statement
@@ -79,30 +79,55 @@ func (f *faulty) seen() map[string]bool {
 
 // TraceQueryStart implements [pgx.QueryTracer].
 func (f *faulty) TraceQueryStart(ctx context.Context, c *pgx.Conn, data pgx.TraceQueryStartData) context.Context {
+	f.begin(ctx, c, data.SQL, false)
+	return ctx
+}
+
+// TraceBatchStart implements [pgx.BatchTracer]. A batch counts as the last of its statements: what is struck, all
+// of them are.
+func (f *faulty) TraceBatchStart(ctx context.Context, c *pgx.Conn, data pgx.TraceBatchStartData) context.Context {
+	queued := data.Batch.QueuedQueries
+	f.begin(ctx, c, queued[len(queued)-1].SQL, queued[0].SQL == "begin")
+	return ctx
+}
+
+func (f *faulty) begin(ctx context.Context, c *pgx.Conn, sql string, begins bool) {
 	if ctx.Value(faultyKey{}) != f {
-		return ctx
+		return
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.count++
-	f.texts[data.SQL] = true
+	f.texts[sql] = true
+	now := hit{sql: sql, begins: begins, inTx: begins || c.PgConn().TxStatus() != 'I'}
 	switch {
 	case f.nth == 0:
 	case f.hit == nil && f.count == f.nth:
-		f.hit = &hit{sql: data.SQL, inTx: c.PgConn().TxStatus() != 'I'}
-		f.kind.strike(f, c, data.SQL)
-	case f.hit != nil && f.kind.always && data.SQL == f.hit.sql:
-		f.kind.strike(f, c, data.SQL)
-	case f.hit != nil && f.kind.beside && data.SQL == "rollback":
-		cut(f, c, data.SQL)
+		f.hit = &now
+		f.kind.strike(f, c, now)
+	case f.hit != nil && f.kind.always && sql == f.hit.sql:
+		f.kind.strike(f, c, now)
+	case f.hit != nil && f.kind.beside && sql == "rollback":
+		cut(f, c, now)
 	}
-	return ctx
 }
 
 // TraceQueryEnd implements [pgx.QueryTracer].
 func (f *faulty) TraceQueryEnd(_ context.Context, _ *pgx.Conn, data pgx.TraceQueryEndData) {
+	f.end(data.Err)
+}
+
+// TraceBatchQuery implements [pgx.BatchTracer].
+func (f *faulty) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) {}
+
+// TraceBatchEnd implements [pgx.BatchTracer].
+func (f *faulty) TraceBatchEnd(_ context.Context, _ *pgx.Conn, data pgx.TraceBatchEndData) {
+	f.end(data.Err)
+}
+
+func (f *faulty) end(err error) {
 	var state interface{ SQLState() string }
-	if errors.As(data.Err, &state) {
+	if errors.As(err, &state) {
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		f.states = append(f.states, state.SQLState())
@@ -118,23 +143,23 @@ func (f *faulty) met() []string {
 
 // raise has the server fail the statement. A COMMIT fails at a deferred constraint, as
 // it does in life: the server has ended the transaction then.
-func raise(code string) func(*faulty, *pgx.Conn, string) {
-	return func(_ *faulty, c *pgx.Conn, sql string) {
+func raise(code string) func(*faulty, *pgx.Conn, hit) {
+	return func(_ *faulty, c *pgx.Conn, at hit) {
 		instead := fmt.Sprintf(`DO $$ BEGIN RAISE EXCEPTION 'injected' USING ERRCODE = '%s'; END $$`, code)
-		if sql == "commit" {
+		if at.sql == "commit" {
 			instead = fmt.Sprintf(`INSERT INTO kept.refused VALUES ('%s'); commit`, code)
 		}
 		w := wireOf(c)
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		w.instead = instead
+		w.instead, w.begins = instead, at.begins
 	}
 }
 
 // terminate has the server end the connection before it sees the statement.
-func terminate(f *faulty, c *pgx.Conn, _ string) {
+func terminate(f *faulty, c *pgx.Conn, _ hit) {
 	w := wireOf(c)
-	f.end(c)
+	f.terminate(c)
 	farewell, _ := io.ReadAll(w.Conn) // until the server has closed it, one way or another
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -143,17 +168,17 @@ func terminate(f *faulty, c *pgx.Conn, _ string) {
 
 // terminateAfter has it end the connection when the statement has been executed: nobody
 // hears of the result.
-func terminateAfter(f *faulty, c *pgx.Conn, _ string) { wireOf(c).afterwards(func() { f.end(c) }) }
+func terminateAfter(f *faulty, c *pgx.Conn, _ hit) { wireOf(c).afterwards(func() { f.terminate(c) }) }
 
 // cut breaks the connection without a word.
-func cut(_ *faulty, c *pgx.Conn, _ string) { _ = wireOf(c).Close() }
+func cut(_ *faulty, c *pgx.Conn, _ hit) { _ = wireOf(c).Close() }
 
-func cutAfter(_ *faulty, c *pgx.Conn, _ string) {
+func cutAfter(_ *faulty, c *pgx.Conn, _ hit) {
 	w := wireOf(c)
 	w.afterwards(func() { _ = w.Close() })
 }
 
-func (f *faulty) end(c *pgx.Conn) {
+func (f *faulty) terminate(c *pgx.Conn) {
 	_, _ = f.admin.Exec(context.Background(), `SELECT pg_terminate_backend($1)`, int64(c.PgConn().PID())) // the test would see
 }
 
@@ -162,7 +187,8 @@ type wire struct {
 	net.Conn
 
 	mu      sync.Mutex
-	instead string // of the next statement
+	instead string // of the next statement, or of what comes after its beginning
+	begins  bool
 	after   func() // when the next statement has been executed
 	due     func() // when the answer that is on its way has come
 	unread  []byte
@@ -196,13 +222,17 @@ func (w *wire) Write(b []byte) (int, error) {
 		return w.Conn.Write(b)
 	}
 	w.mu.Lock()
-	instead := w.instead
+	instead, begins := w.instead, w.begins
 	w.due, w.after, w.instead = w.after, nil, ""
 	w.mu.Unlock()
 	if instead == "" {
 		return w.Conn.Write(b)
 	}
-	other, err := (&pgproto3.Query{String: instead}).Encode(nil)
+	var other []byte
+	if begins {
+		other = b[:executed(b):executed(b)]
+	}
+	other, err := (&pgproto3.Query{String: instead}).Encode(other)
 	if err == nil {
 		_, err = w.Conn.Write(other)
 	}
@@ -210,18 +240,21 @@ func (w *wire) Write(b []byte) (int, error) {
 }
 
 // executes reports whether messages have a statement executed, by either protocol.
-func executes(b []byte) bool {
-	for len(b) >= messageHeader {
-		if b[0] == 'E' || b[0] == 'Q' {
-			return true
+func executes(b []byte) bool { return executed(b) > 0 }
+
+// executed returns where the first message ends that has a statement executed; 0: there is none.
+func executed(b []byte) int {
+	for at := 0; len(b)-at >= messageHeader; {
+		n := 1 + int(binary.BigEndian.Uint32(b[at+1:]))
+		if n > len(b)-at {
+			return 0
 		}
-		n := 1 + int(binary.BigEndian.Uint32(b[1:]))
-		if n > len(b) {
-			return false
+		if b[at] == 'E' || b[at] == 'Q' {
+			return at + n
 		}
-		b = b[n:]
+		at += n
 	}
-	return false
+	return 0
 }
 
 const messageHeader = 5 // type and length

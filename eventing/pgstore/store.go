@@ -23,6 +23,7 @@ type Store struct {
 	*sqlstore.Store
 
 	pool *pgxpool.Pool
+	db   pgDB
 }
 
 var (
@@ -34,14 +35,16 @@ var (
 // New returns a store on a database that [Migrate] has prepared. Whoever made
 // the pool closes it.
 func New(pool *pgxpool.Pool) *Store {
-	s := &Store{sqlstore.New(pgDB{pgConn{pool}, pool}, dialect), pool}
+	db := newDB(pool)
+	s := &Store{sqlstore.New(db, dialect), pool, db}
 	s.Announce = newBell(pgConn{pool}).ring
 	return s
 }
 
-// InTx runs fn in a transaction.
+// InTx runs fn in a transaction, which begins at the server with the first statement, in the same round trip. Before
+// that, fn holds a connection of the pool.
 func (s *Store) InTx(ctx context.Context, fn func(tx pgx.Tx) error) error {
-	return sqlstore.InTx(ctx, pgDB{pgConn{s.pool}, s.pool}, func(tx sqlstore.Tx) error { return fn(tx.Raw().(pgx.Tx)) })
+	return sqlstore.InTx(ctx, s.db, func(tx sqlstore.Tx) error { return fn(tx.Raw().(pgx.Tx)) })
 }
 
 // AppendRows inserts pending rows.

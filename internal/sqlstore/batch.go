@@ -59,10 +59,7 @@ func (s *Store) SucceedAll(ctx context.Context, b eventing.BatchSuccess) error {
 		if err := eventing.Fault(ctx, eventing.FaultHandled); err != nil {
 			return err
 		}
-		if err := s.checkLeases(ctx, tx, b.Leases); err != nil {
-			return err
-		}
-		if err := s.insertInboxes(ctx, tx, b); err != nil {
+		if err := walk(ctx, tx, s.batchSteps(b)...); err != nil {
 			return err
 		}
 		return finish(ctx, tx, b.Finish, eventing.FaultConcluding)
@@ -82,48 +79,29 @@ ON CONFLICT (event_id, consumer_name) DO NOTHING`
 const anyDeliveries = `SELECT 1 FROM {list $2} AS e
 WHERE (SELECT 1 FROM event_deliveries d WHERE d.consumer_name = $1 AND d.event_id = e.value) = 1 LIMIT 1`
 
-// insertInboxes records that the events are processed. None may be known: what another has
+// batchSteps record that the events are processed, under leases that hold. None may be known: what another has
 // begun is waited for by the insert, so the look at the deliveries comes after it.
-func (s *Store) insertInboxes(ctx context.Context, tx Tx, b eventing.BatchSuccess) error {
-	inserted, err := tx.Exec(ctx, s.sql(insertInboxes), s.list(b.EventIDs), b.Consumer, s.time(b.Now), s.time(b.InboxUntil))
-	if err != nil {
-		return err
+func (s *Store) batchSteps(b eventing.BatchSuccess) (steps []step) {
+	if len(b.Leases) > 0 {
+		steps = append(steps, s.leasesStep(b.Leases))
 	}
-	var exists int
-	found := inserted != int64(len(b.EventIDs))
-	if !found {
-		found, err = one(ctx, tx, s.sql(anyDeliveries), []any{b.Consumer, s.list(b.EventIDs)}, &exists)
-	}
-	if err == nil && found {
-		err = fmt.Errorf("one of %d events at %s: %w", len(b.EventIDs), b.Consumer, eventing.ErrConflict)
-	}
-	return err
+	ids, elsewhere := s.list(b.EventIDs), fmt.Errorf("one of %d events at %s: %w", len(b.EventIDs), b.Consumer, eventing.ErrConflict)
+	return append(steps,
+		s.change(insertInboxes, ids, b.Consumer, s.time(b.Now), s.time(b.InboxUntil)).must(exactly(len(b.EventIDs)), elsewhere),
+		s.look(anyDeliveries, b.Consumer, ids).must(none, elsewhere))
 }
 
 const checkLeases = `
 SELECT {hurry} FROM event_leases JOIN {list of pairs $2 $3} AS held ON held.n = partition AND held.m = token
 WHERE scope = $1 ORDER BY partition {for share}`
 
-// checkLeases fails unless the tokens of all leases, which are of one scope, are current.
-func (s *Store) checkLeases(ctx context.Context, tx Tx, leases []eventing.Lease) error {
-	if len(leases) == 0 {
-		return nil
-	}
+// leasesStep fails unless the tokens of all leases, which are of one scope, are current.
+func (s *Store) leasesStep(leases []eventing.Lease) step {
 	leases = slices.SortedFunc(slices.Values(leases), func(a, b eventing.Lease) int { return cmp.Compare(a.Partition, b.Partition) })
 	partitions, tokens := make([]int64, len(leases)), make([]int64, len(leases))
 	for i, l := range leases {
 		partitions[i], tokens[i] = int64(l.Partition), l.Token
 	}
-	current := 0
-	if err := each(ctx, tx, s.sql(checkLeases), []any{leases[0].Scope, s.d.Ints(partitions), s.d.Ints(tokens)}, func(rows Rows) error {
-		current++
-		var hurried int
-		return rows.Scan(&hurried)
-	}); err != nil {
-		return err
-	}
-	if current != len(leases) {
-		return fmt.Errorf("%d of %d partitions of %s: %w", len(leases)-current, len(leases), leases[0].Scope, eventing.ErrLeaseLost)
-	}
-	return nil
+	lost := fmt.Errorf("one of %d partitions of %s: %w", len(leases), leases[0].Scope, eventing.ErrLeaseLost)
+	return s.look(checkLeases, leases[0].Scope, s.d.Ints(partitions), s.d.Ints(tokens)).must(exactly(len(leases)), lost)
 }

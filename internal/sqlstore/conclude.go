@@ -35,24 +35,7 @@ func (s *Store) Succeed(ctx context.Context, r eventing.Success) error {
 		if err := eventing.Fault(ctx, eventing.FaultHandled); err != nil {
 			return err
 		}
-		if err := s.checkLease(ctx, tx, r.Lease); err != nil {
-			return err
-		}
-		if err := s.lockReplayed(ctx, tx, r.Run); err != nil {
-			return err
-		}
-		statement := insertInbox
-		if r.Force {
-			statement = insertForced
-		}
-		written, err := tx.Exec(ctx, s.sql(statement), r.EventID, r.Consumer, s.time(r.Now), s.time(r.InboxUntil), r.Generation)
-		if err != nil {
-			return err
-		}
-		if written == 0 {
-			return conflict(r.Run)
-		}
-		if err := s.removeDelivery(ctx, tx, r.Run); err != nil {
+		if err := walk(ctx, tx, s.successSteps(r)...); err != nil {
 			return err
 		}
 		if r.Generation > 0 {
@@ -68,15 +51,29 @@ func (s *Store) Succeed(ctx context.Context, r eventing.Success) error {
 	return err
 }
 
-// lockReplayed locks a replay's dead letter before anything else of it, as those do who
-// act on dead letters.
-func (s *Store) lockReplayed(ctx context.Context, tx Tx, r eventing.Run) error {
-	if r.Generation == 0 {
-		return nil
+// successSteps record a success: the lease holds; a replay's dead letter is locked before anything else of it, as those do who
+// act on dead letters; the inbox row is new; and the delivery row, which goes, is as it was found.
+func (s *Store) successSteps(r eventing.Success) (steps []step) {
+	if r.Lease != nil {
+		steps = append(steps, s.leaseStep(r.Lease))
 	}
-	var locked int
-	_, err := one(ctx, tx, s.sql(lockDeadLetter), []any{r.EventID, r.Consumer}, &locked)
-	return err
+	if r.Generation > 0 {
+		steps = append(steps, s.lockReplayed(r.Run))
+	}
+	statement := insertInbox
+	if r.Force {
+		statement = insertForced
+	}
+	elsewhere := conflict(r.Run)
+	steps = append(steps, s.change(statement, r.EventID, r.Consumer, s.time(r.Now), s.time(r.InboxUntil), r.Generation).must(some, elsewhere))
+	if r.Found == eventing.StateNone { // what another has begun is waited for by the insert: so the look comes after it
+		return append(steps, s.look(anyDelivery, r.Consumer, r.EventID).must(none, elsewhere))
+	}
+	return append(steps, s.change(removeDelivery, r.Consumer, r.EventID, string(r.Found), r.Generation, r.ClaimToken).must(some, elsewhere))
+}
+
+func (s *Store) lockReplayed(r eventing.Run) step {
+	return s.look(lockDeadLetter, r.EventID, r.Consumer)
 }
 
 func conflict(r eventing.Run) error {
@@ -97,22 +94,8 @@ const anyDelivery = `SELECT 1 FROM event_deliveries WHERE consumer_name = $1 AND
 // asFound is the condition that a delivery is still what its run began with.
 const asFound = ` WHERE consumer_name = $1 AND event_id = $2 AND state = $3 AND generation = $4 AND coalesce(claim_token, '') = $5`
 
-// removeDelivery removes the run's delivery row, which must be as it was found.
-func (s *Store) removeDelivery(ctx context.Context, tx Tx, r eventing.Run) error {
-	if r.Found == eventing.StateNone {
-		var exists int
-		found, err := one(ctx, tx, s.sql(anyDelivery), []any{r.Consumer, r.EventID}, &exists)
-		if err == nil && found {
-			err = conflict(r)
-		}
-		return err
-	}
-	removed, err := tx.Exec(ctx, s.sql(`DELETE FROM event_deliveries`+asFound), r.Consumer, r.EventID, string(r.Found), r.Generation, r.ClaimToken)
-	if err == nil && removed == 0 {
-		err = conflict(r)
-	}
-	return err
-}
+// removeDelivery removes the run's delivery row.
+const removeDelivery = `DELETE FROM event_deliveries` + asFound
 
 const resolve = `
 UPDATE dead_letter_consumers SET status = 'closed', resolution = 'resolved', updated_at = $3, expires_at = coalesce($4, expires_at)
@@ -134,8 +117,10 @@ func (s *Store) Fail(ctx context.Context, f eventing.Failure) error {
 		if err := s.checkLease(ctx, tx, f.Lease); err != nil {
 			return err
 		}
-		if err := s.lockReplayed(ctx, tx, f.Run); err != nil {
-			return err
+		if f.Generation > 0 {
+			if err := walk(ctx, tx, s.lockReplayed(f.Run)); err != nil {
+				return err
+			}
 		}
 		if err := s.unprocessed(ctx, tx, f); err != nil {
 			return err

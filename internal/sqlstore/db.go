@@ -151,7 +151,7 @@ func (s *Store) retry(ctx context.Context, try func() error) error {
 const maxTries = 5
 
 // InTx runs fn in a transaction, commits if it returns nil, and else rolls back
-// and returns its error as it is. It rolls back too when fn panics.
+// and returns its error as it is, unless the transaction could not begin. It rolls back too when fn panics.
 func InTx(ctx context.Context, db DB, fn func(Tx) error) error {
 	return inTx(ctx, db, false, fn)
 }
@@ -171,11 +171,20 @@ func inTx(ctx context.Context, db DB, own bool, fn func(Tx) error) (err error) {
 		}
 	}()
 	if err := fn(tx); err != nil {
-		return err
+		return cmp.Or(beginError(tx), err)
 	}
 	done = true
 	if err := tx.Commit(ctx); err != nil {
-		return fmt.Errorf("commit: %w", err)
+		return cmp.Or(beginError(tx), fmt.Errorf("commit: %w", err))
+	}
+	return nil
+}
+
+// beginError returns why a transaction that begins with its first statement could not. It takes the place of the error of whoever made
+// that statement, whose fault it was not.
+func beginError(tx Tx) error {
+	if t, ok := tx.(interface{ BeginError() error }); ok && t.BeginError() != nil {
+		return fmt.Errorf("begin: %w", t.BeginError())
 	}
 	return nil
 }

@@ -109,13 +109,10 @@ func (s *Store) checkLease(ctx context.Context, tx Tx, l *eventing.Lease) error 
 	if l == nil {
 		return nil
 	}
-	var current int
-	found, err := one(ctx, tx, s.sql(checkLease), []any{l.Scope, l.Partition, l.Token}, &current)
-	if err != nil {
-		return err
-	}
-	if !found {
-		return fmt.Errorf("partition %d of %s: %w", l.Partition, l.Scope, eventing.ErrLeaseLost)
-	}
-	return nil
+	return walk(ctx, tx, s.leaseStep(l))
+}
+
+func (s *Store) leaseStep(l *eventing.Lease) step {
+	lost := fmt.Errorf("partition %d of %s: %w", l.Partition, l.Scope, eventing.ErrLeaseLost)
+	return s.look(checkLease, l.Scope, l.Partition, l.Token).must(some, lost)
 }

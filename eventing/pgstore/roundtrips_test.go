@@ -1,0 +1,64 @@
+package pgstore_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/waybill-go/waybill/eventing"
+	"github.com/waybill-go/waybill/eventing/pgstore"
+)
+
+// trips counts round trips, as far as pgx begins one for each query and each batch.
+type trips struct{ n int }
+
+func (c *trips) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
+	c.n++
+	return ctx
+}
+
+func (c *trips) TraceBatchStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceBatchStartData) context.Context {
+	c.n++
+	return ctx
+}
+
+func (c *trips) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData)     {}
+func (c *trips) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) {}
+func (c *trips) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData)     {}
+
+// What an event costs: its arrival; the handler's statement, with which the transaction begins; the conclusion; the commit.
+func TestRoundTrips(t *testing.T) {
+	t.Parallel()
+	d := take(t)
+	counted := &trips{}
+	w := work[pgx.Tx]{T: t, plain: d.pool}
+	w.db.Store, w.db.InsertIn = pgstore.New(connect(t, d, func(c *pgxpool.Config) { c.ConnConfig.Tracer = counted })), insertEffect
+	w.lease("consumer/billing")
+	for _, c := range []struct {
+		key     string
+		effects int
+	}{{"", 1}, {"k", 1}, {"k", 2}} {
+		run := w.arrive(delivery("billing", fmt.Sprint("warm", c), c.key))
+		w.must(w.db.Succeed(t.Context(), eventing.Success{Run: run, Now: noon, InboxUntil: later, Effect: effects[pgx.Tx](w, c.effects)}))
+		counted.n = 0
+		run = w.arrive(delivery("billing", fmt.Sprint("counted", c), c.key))
+		w.must(w.db.Succeed(t.Context(), eventing.Success{Run: run, Now: noon, InboxUntil: later, Effect: effects[pgx.Tx](w, c.effects)}))
+		if want := 3 + c.effects; counted.n != want {
+			t.Errorf("key %q, %d statements of the handler: %d round trips, want %d", c.key, c.effects, counted.n, want)
+		}
+	}
+}
+
+func effects[Tx any](w work[Tx], n int) func(context.Context, any) error {
+	return func(ctx context.Context, tx any) error {
+		for range n {
+			if err := w.db.Effect(ctx, tx.(Tx), "billing", "e"); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+}

@@ -1,0 +1,405 @@
+package pgstore_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"reflect"
+	"slices"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/waybill-go/waybill/eventing"
+	"github.com/waybill-go/waybill/eventing/pgstore"
+	"github.com/waybill-go/waybill/internal/testkit"
+)
+
+// uses are what a transaction can be begun with, and what comes of each.
+var uses = map[string]func(ctx context.Context, tx pgx.Tx) (any, error){
+	"nothing": func(context.Context, pgx.Tx) (any, error) { return nil, nil },
+	"Exec":    insertNote("a"),
+	"Exec of several statements": func(ctx context.Context, tx pgx.Tx) (any, error) {
+		tag, err := tx.Exec(ctx, `INSERT INTO notes VALUES ('a'); INSERT INTO notes VALUES ('b')`)
+		return tag.RowsAffected(), err
+	},
+	"Exec that fails": insertNote("x"),
+	"Exec after one that failed": func(ctx context.Context, tx pgx.Tx) (any, error) {
+		_, _ = insertNote("x")(ctx, tx)
+		return insertNote("a")(ctx, tx)
+	},
+	"Exec of what does not parse": func(ctx context.Context, tx pgx.Tx) (any, error) {
+		return tx.Exec(ctx, `INSRT INTO notes VALUES ($1)`, "a")
+	},
+	"Exec with a wrong argument": func(ctx context.Context, tx pgx.Tx) (any, error) { return tx.Exec(ctx, `SELECT $1::int`, struct{}{}) },
+	"Exec with a mode": func(ctx context.Context, tx pgx.Tx) (any, error) {
+		tag, err := tx.Exec(ctx, `INSERT INTO notes VALUES ($1)`, pgx.QueryExecModeSimpleProtocol, "a")
+		return tag.RowsAffected(), err
+	},
+	"Exec with names that are missing": func(ctx context.Context, tx pgx.Tx) (any, error) {
+		return tx.Exec(ctx, `SELECT @a::text, @b::text`, pgx.StrictNamedArgs{"a": "1"})
+	},
+	"Exec with names and a mode": func(ctx context.Context, tx pgx.Tx) (any, error) {
+		tag, err := tx.Exec(ctx, `INSERT INTO notes VALUES (@note)`, pgx.NamedArgs{"note": "a"}, pgx.QueryExecModeExec)
+		return tag.RowsAffected(), err
+	},
+	"Exec of several statements with an argument": func(ctx context.Context, tx pgx.Tx) (any, error) {
+		tag, err := tx.Exec(ctx, `INSERT INTO notes VALUES ($1); UPDATE notes SET note = note || $1 WHERE note = 'none'`, "a")
+		return tag.RowsAffected(), err
+	},
+	"Exec when the time is up": func(ctx context.Context, tx pgx.Tx) (any, error) {
+		ctx, cancel := context.WithCancel(ctx)
+		cancel()
+		return tx.Exec(ctx, `INSERT INTO notes VALUES ($1)`, "a")
+	},
+	"Scan that fails": func(ctx context.Context, tx pgx.Tx) (any, error) {
+		rows, err := tx.Query(ctx, `SELECT n::text || 'x' FROM generate_series(1, $1::int) n`, 3)
+		if err != nil {
+			return nil, err
+		}
+		var n int
+		for rows.Next() {
+			if err := rows.Scan(&n); err != nil {
+				break
+			}
+		}
+		return insertNote("a")(ctx, tx)
+	},
+	"Conn after the end":     func(ctx context.Context, tx pgx.Tx) (any, error) { return tx.Conn() == nil, tx.Rollback(ctx) },
+	"Query":                  numbers(`SELECT n FROM generate_series(1, $1::int) n`, 3),
+	"Query without a row":    numbers(`SELECT n FROM generate_series(1, $1::int) n`, 0),
+	"Query with a name":      numbers(`SELECT n FROM generate_series(1, @n::int) n`, pgx.NamedArgs{"n": 3}),
+	"Query with formats":     numbers(`SELECT n FROM generate_series(1, $1::int) n`, pgx.QueryResultFormats{pgx.TextFormatCode}, 3),
+	"Query that fails late":  numbers(`SELECT 12 / (3 - n) FROM generate_series(1, $1::int) n`, 3),
+	"Query that is not done": numbers(`SELECT n FROM no_table WHERE n = $1`, 3),
+	"Query that is given up": func(ctx context.Context, tx pgx.Tx) (any, error) {
+		rows, err := tx.Query(ctx, `SELECT n FROM generate_series(1, $1::int) n`, 1000)
+		if err != nil {
+			return nil, err
+		}
+		rows.Next()
+		rows.Close()
+		return insertNote("a")(ctx, tx)
+	},
+	"QueryRow":               number(`SELECT $1::int`, 3),
+	"QueryRow without a row": number(`SELECT n FROM generate_series(1, $1::int) n`, 0),
+	"QueryRow that fails":    number(`SELECT 1 / $1::int`, 0),
+	"QueryRow of a text":     number(`SELECT $1::text`, "a"),
+	"QueryRow with a mode":   number(`SELECT $1::int`, pgx.QueryExecModeExec, 3),
+	"SendBatch": func(ctx context.Context, tx pgx.Tx) (any, error) {
+		b := &pgx.Batch{}
+		b.Queue(`INSERT INTO notes VALUES ($1)`, "a")
+		b.Queue(`INSERT INTO notes VALUES ($1)`, "b")
+		return nil, tx.SendBatch(ctx, b).Close()
+	},
+	"CopyFrom": func(ctx context.Context, tx pgx.Tx) (any, error) {
+		return tx.CopyFrom(ctx, pgx.Identifier{"notes"}, []string{"note"}, pgx.CopyFromRows([][]any{{"a"}, {"b"}}))
+	},
+	"Prepare": func(ctx context.Context, tx pgx.Tx) (any, error) {
+		if _, err := tx.Prepare(ctx, "put", `INSERT INTO notes VALUES ($1)`); err != nil {
+			return nil, err
+		}
+		tag, err := tx.Exec(ctx, "put", "a")
+		return tag.RowsAffected(), errors.Join(err, tx.Conn().Deallocate(ctx, "put"))
+	},
+	"Begin": func(ctx context.Context, tx pgx.Tx) (any, error) {
+		failed := pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error {
+			_, err := insertNote("x")(ctx, tx)
+			return err
+		})
+		n, err := insertNote("a")(ctx, tx)
+		return fmt.Sprint(sqlStateOf(failed), n), err
+	},
+	"LargeObjects": func(ctx context.Context, tx pgx.Tx) (any, error) {
+		objects := tx.LargeObjects()
+		id, err := objects.Create(ctx, 0)
+		if err != nil {
+			return nil, err
+		}
+		return nil, objects.Unlink(ctx, id)
+	},
+	"Conn":     func(_ context.Context, tx pgx.Tx) (any, error) { return tx.Conn().PgConn().TxStatus(), nil },
+	"Commit":   func(ctx context.Context, tx pgx.Tx) (any, error) { return nil, tx.Commit(ctx) },
+	"Rollback": func(ctx context.Context, tx pgx.Tx) (any, error) { return nil, tx.Rollback(ctx) },
+}
+
+func insertNote(note string) func(context.Context, pgx.Tx) (any, error) {
+	return func(ctx context.Context, tx pgx.Tx) (any, error) {
+		tag, err := tx.Exec(ctx, `INSERT INTO notes VALUES ($1)`, note)
+		return tag.RowsAffected(), err
+	}
+}
+
+func numbers(query string, args ...any) func(context.Context, pgx.Tx) (any, error) {
+	return func(ctx context.Context, tx pgx.Tx) (any, error) {
+		rows, err := tx.Query(ctx, query, args...)
+		if rows == nil {
+			return nil, errors.New("the rows are nil")
+		}
+		n, collectErr := pgx.CollectRows(rows, pgx.RowTo[int])
+		return n, errors.Join(err, collectErr)
+	}
+}
+
+func number(query string, args ...any) func(context.Context, pgx.Tx) (any, error) {
+	return func(ctx context.Context, tx pgx.Tx) (n any, err error) {
+		var i int
+		err = tx.QueryRow(ctx, query, args...).Scan(&i)
+		return i, err
+	}
+}
+
+// outcome is what came of a use, and of the transaction.
+type outcome struct {
+	answer         any
+	state, ended   string
+	noRows, closed bool
+	again          string // another statement, before the end
+	notes          []string
+}
+
+// A transaction of the store is what one of pgx is, whatever it begins with.
+func TestTxIsAsThatOfPgx(t *testing.T) {
+	t.Parallel()
+	d := take(t)
+	if _, err := d.pool.Exec(t.Context(), `CREATE TABLE IF NOT EXISTS notes (note text CHECK (note <> 'x'))`); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if _, err := d.pool.Exec(context.WithoutCancel(t.Context()), `DROP TABLE notes`); err != nil {
+			t.Error(err)
+		}
+	})
+	for _, mode := range []pgx.QueryExecMode{
+		pgx.QueryExecModeCacheStatement, pgx.QueryExecModeCacheDescribe, pgx.QueryExecModeDescribeExec, pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol,
+	} {
+		pool := connect(t, d, func(c *pgxpool.Config) { c.ConnConfig.DefaultQueryExecMode = mode })
+		store := pgstore.New(pool)
+		theirs := func(ctx context.Context, fn func(pgx.Tx) error) error { return pgx.BeginFunc(ctx, pool, fn) }
+		for name, use := range uses {
+			t.Run(mode.String()+"/"+name, func(t *testing.T) {
+				want, got := outcomeOf(t, pool, theirs, use), outcomeOf(t, pool, store.InTx, use)
+				if !reflect.DeepEqual(got, want) {
+					t.Errorf("\n got %+v\nwant %+v", got, want)
+				}
+			})
+		}
+	}
+}
+
+func outcomeOf(t *testing.T, pool *pgxpool.Pool, inTx func(context.Context, func(pgx.Tx) error) error, use func(context.Context, pgx.Tx) (any, error)) (o outcome) {
+	t.Helper()
+	ctx := t.Context()
+	if _, err := pool.Exec(ctx, `TRUNCATE notes`); err != nil {
+		t.Fatal(err)
+	}
+	err := inTx(ctx, func(tx pgx.Tx) error {
+		answer, err := use(ctx, tx)
+		o.answer, o.state, o.noRows, o.closed = answer, sqlStateOf(err), errors.Is(err, pgx.ErrNoRows), errors.Is(err, pgx.ErrTxClosed)
+		_, err = tx.Exec(ctx, `INSERT INTO notes VALUES ($1)`, "last")
+		o.again = sqlStateOf(err)
+		return nil
+	})
+	o.ended = sqlStateOf(err)
+	rows, err := pool.Query(ctx, `SELECT note FROM notes ORDER BY note`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if o.notes, err = pgx.CollectRows(rows, pgx.RowTo[string]); err != nil {
+		t.Fatal(err)
+	}
+	testkit.Eventually(t, 10*time.Second, func() error { // one that is broken is closed behind our back
+		if n := pool.Stat().AcquiredConns(); n != 0 {
+			return fmt.Errorf("%d connections are not given back", n)
+		}
+		return nil
+	})
+	return o
+}
+
+// sqlStateOf is of an error of the server; of another it says that there is one.
+func sqlStateOf(err error) string {
+	var state interface{ SQLState() string }
+	switch {
+	case err == nil:
+		return ""
+	case errors.As(err, &state):
+		return state.SQLState()
+	}
+	return "an error"
+}
+
+// connect returns a pool that ends with the test.
+func connect(t *testing.T, d database, set func(*pgxpool.Config)) *pgxpool.Pool {
+	t.Helper()
+	config := d.pool.Config().Copy()
+	set(config)
+	pool, err := pgxpool.NewWithConfig(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	return pool
+}
+
+// What is wrong with a handler's first statement is the handler's failure; that the transaction could not begin is the
+// store's, and no attempt.
+func TestWhoseFaultItIs(t *testing.T) {
+	t.Parallel()
+	errOwn := errors.New("the handler's own")
+	const statement, gone = `SELECT $1::int`, "the server is gone"
+	for name, test := range map[string]struct {
+		first func(ctx context.Context, d database, tx pgx.Tx) error
+		want  error
+	}{
+		"its time is up": {func(ctx context.Context, _ database, tx pgx.Tx) error {
+			ctx, cancel := context.WithCancel(ctx)
+			cancel()
+			_, err := tx.Exec(ctx, `SELECT $1::int`, 1)
+			return err
+		}, errOwn},
+		"its time is up before a statement that goes alone": {func(ctx context.Context, _ database, tx pgx.Tx) error {
+			ctx, cancel := context.WithCancel(ctx)
+			cancel()
+			_, err := tx.Exec(ctx, `SELECT 1`)
+			return err
+		}, errOwn},
+		"its time runs out": {func(ctx context.Context, _ database, tx pgx.Tx) error {
+			ctx, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
+			defer cancel()
+			_, err := tx.Exec(ctx, `SELECT pg_sleep($1)`, 10)
+			return err
+		}, errOwn},
+		"the statement does not parse": {func(ctx context.Context, _ database, tx pgx.Tx) error {
+			_, err := tx.Exec(ctx, `SELCT $1`, 1)
+			return err
+		}, errOwn},
+		"an argument does not fit": {func(ctx context.Context, _ database, tx pgx.Tx) error {
+			_, err := tx.Exec(ctx, `SELECT $1::int`, struct{}{})
+			return err
+		}, errOwn},
+		"the statement fails": {func(ctx context.Context, _ database, tx pgx.Tx) error {
+			return tx.QueryRow(ctx, `SELECT 1 / $1::int`, 0).Scan(new(int))
+		}, errOwn},
+		gone: {func(ctx context.Context, d database, tx pgx.Tx) error {
+			if tag, err := d.pool.Exec(ctx, `SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE application_name = $1`, gone); err != nil || tag.RowsAffected() != 1 {
+				t.Errorf("%d connections were ended, %v", tag.RowsAffected(), err)
+			}
+			_, err := tx.Exec(ctx, statement, 1)
+			return err
+		}, eventing.ErrUnavailable},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := take(t)
+			var down atomic.Bool
+			pool := connect(t, d, func(c *pgxpool.Config) {
+				c.ConnConfig.RuntimeParams = map[string]string{"application_name": name}
+				c.BeforeConnect = func(context.Context, *pgx.ConnConfig) error {
+					if down.Load() {
+						return &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}
+					}
+					return nil
+				}
+			})
+			store := pgstore.New(pool)
+			if err := store.InTx(t.Context(), func(tx pgx.Tx) error { // so that it is prepared
+				_, err := tx.Exec(t.Context(), statement, 1)
+				return err
+			}); err != nil {
+				t.Fatal(err)
+			}
+			down.Store(name == gone)
+			called := false
+			err := store.Succeed(t.Context(), eventing.Success{
+				Run: eventing.Run{Delivery: delivery("billing", "e1", "")}, Now: noon, InboxUntil: later,
+				Effect: func(ctx context.Context, tx any) error {
+					called = true
+					if err := test.first(ctx, d, tx.(pgx.Tx)); err == nil {
+						t.Error("the first statement has not failed")
+					}
+					return errOwn
+				},
+			})
+			if !called || !errors.Is(err, test.want) {
+				t.Errorf("got %v, want %v", err, test.want)
+			}
+		})
+	}
+}
+
+// Until its first statement, a handler has no transaction open at the server.
+func TestTxBeginsWithItsFirstStatement(t *testing.T) {
+	t.Parallel()
+	d := take(t)
+	state := func() (states []string) {
+		t.Helper()
+		rows, err := d.pool.Query(t.Context(), `SELECT DISTINCT state FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'lazy'`)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if states, err = pgx.CollectRows(rows, pgx.RowTo[string]); err != nil {
+			t.Fatal(err)
+		}
+		return states
+	}
+	pool := connect(t, d, func(*pgxpool.Config) {})
+	store := pgstore.New(pool)
+	if err := store.InTx(t.Context(), func(tx pgx.Tx) error {
+		if _, err := pool.Exec(t.Context(), `SELECT 1`); err != nil { // another connection
+			return err
+		}
+		if got := state(); slices.Contains(got, "idle in transaction") {
+			t.Errorf("before the first statement: %v", got)
+		}
+		if _, err := tx.Exec(t.Context(), `SELECT set_config('application_name', $1, false)`, "lazy"); err != nil {
+			return err
+		}
+		if got := state(); !slices.Equal(got, []string{"idle in transaction"}) {
+			t.Errorf("after it: %v", got)
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A connection that was closed while the handler asked others is no loss: nothing has begun on it.
+func TestTxBeginsOnAnotherConnection(t *testing.T) {
+	t.Parallel()
+	d := take(t)
+	pool := connect(t, d, func(c *pgxpool.Config) {
+		c.MaxConns = 1
+		c.ConnConfig.RuntimeParams["idle_session_timeout"], c.ConnConfig.RuntimeParams["application_name"] = "200ms", "idle"
+	})
+	closed := func() {
+		testkit.Eventually(t, 20*time.Second, func() error {
+			var n int
+			err := d.pool.QueryRow(t.Context(), `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'idle'`).Scan(&n)
+			if err == nil && n > 0 {
+				err = fmt.Errorf("%d connections are open", n)
+			}
+			return err
+		})
+	}
+	store := pgstore.New(pool)
+	for _, statement := range []struct {
+		text string
+		args []any
+	}{{`SELECT $1::int`, []any{1}}, {`SELECT 1`, nil}} {
+		for _, wait := range []func(){func() {}, closed} {
+			if err := store.InTx(t.Context(), func(tx pgx.Tx) error {
+				wait()
+				_, err := tx.Exec(t.Context(), statement.text, statement.args...)
+				return err
+			}); err != nil {
+				t.Errorf("%s: %v", statement.text, err)
+			}
+		}
+	}
+}
