@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
@@ -60,7 +61,14 @@ func (s sqlShelf) forget(t *testing.T, eventID string) {
 }
 
 func (s sqlShelf) process(ctx context.Context, tx any, a courier.Arrival, now time.Time) error {
-	_, err := shipments.New(s.SQL).Process(ctx, tx.(*sql.Tx), []courier.Arrival{a}, now, now.Add(time.Hour))
+	arrivals, projection := []courier.Arrival{a}, shipments.New(s.SQL)
+	var err error
+	switch tx := tx.(type) {
+	case pgx.Tx:
+		_, err = shipments.Postgres{Shipments: projection}.Process(ctx, tx, arrivals, now, now.Add(time.Hour))
+	case *sql.Tx:
+		_, err = shipments.SQLite{Shipments: projection}.Process(ctx, tx, arrivals, now, now.Add(time.Hour))
+	}
 	return err
 }
 

@@ -12,8 +12,10 @@ import (
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/jackc/pgx/v5"
 
 	"github.com/waybill-go/waybill/eventing"
+	"github.com/waybill-go/waybill/eventing/pgstore"
 	"github.com/waybill-go/waybill/service/internal/courier"
 	"github.com/waybill-go/waybill/service/internal/store"
 )
@@ -59,16 +61,33 @@ func runFaulty(ctx context.Context, fault string) error {
 }
 
 func withFault(r replaceable, fault string) replaceable {
-	events := r.events.(store.Events) // of an SQL database
 	linger := lingerer(func() { fmt.Println(fault) })
-	r.events = slowStore{events, linger}
-	switch fault {
-	case settleEarly:
+	switch events := r.events.(type) {
+	case *pgstore.Store:
+		r.events = faultyStore(events, linger, fault, func(ctx context.Context, tx pgx.Tx, id string) error {
+			_, err := tx.Exec(ctx, forget, id)
+			return err
+		})
+	case store.Events:
+		r.events = faultyStore(events, linger, fault, func(ctx context.Context, tx *sql.Tx, id string) error {
+			_, err := tx.ExecContext(ctx, forget, id)
+			return err
+		})
+	}
+	if fault == settleEarly {
 		r.publisher = earlyPublisher{r.publisher.(eventing.CompletionPublisher)}
-	case inboxOutside:
-		r.events = outsideStore{events, linger}
 	}
 	return r
+}
+
+// forget: the ledger would do for an inbox.
+const forget = `UPDATE courier_ledger SET status = 'received' WHERE envelope_id = $1`
+
+func faultyStore[Tx any](events transactional[Tx], linger func(context.Context), fault string, forget func(context.Context, Tx, string) error) store.Library {
+	if fault == inboxOutside {
+		return outsideStore[Tx]{events, linger, forget}
+	}
+	return slowStore[Tx]{events, linger}
 }
 
 // lingerer returns what stays for the window, and tells when it does first.
@@ -93,35 +112,39 @@ func testConfig(storeURL, secret string) Config {
 	}
 }
 
-type slowStore struct {
-	store.Events
+type transactional[Tx any] interface {
+	store.Library
+	eventing.OutboxStore[Tx]
+}
+
+type slowStore[Tx any] struct {
+	transactional[Tx]
 	linger func(context.Context)
 }
 
-func (s slowStore) Succeed(ctx context.Context, r eventing.Success) error {
+func (s slowStore[Tx]) Succeed(ctx context.Context, r eventing.Success) error {
 	s.linger(ctx)
-	return s.Events.Succeed(ctx, r)
+	return s.transactional.Succeed(ctx, r)
 }
 
-type outsideStore struct {
-	store.Events
+type outsideStore[Tx any] struct {
+	transactional[Tx]
 	linger func(context.Context)
+	forget func(ctx context.Context, tx Tx, eventID string) error
 }
 
-func (s outsideStore) Succeed(ctx context.Context, r eventing.Success) error {
-	if err := s.InTx(ctx, func(tx *sql.Tx) error {
+func (s outsideStore[Tx]) Succeed(ctx context.Context, r eventing.Success) error {
+	if err := s.InTx(ctx, func(tx Tx) error {
 		if err := r.Effect(ctx, tx); err != nil {
 			return err
 		}
-		// The ledger would do for an inbox.
-		_, err := tx.ExecContext(ctx, `UPDATE courier_ledger SET status = 'received' WHERE envelope_id = $1`, r.EventID)
-		return err
+		return s.forget(ctx, tx, r.EventID)
 	}); err != nil {
 		return err
 	}
 	s.linger(ctx)
 	r.Effect = nil
-	return s.Events.Succeed(ctx, r)
+	return s.transactional.Succeed(ctx, r)
 }
 
 type earlyPublisher struct{ eventing.CompletionPublisher }

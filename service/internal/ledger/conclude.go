@@ -2,11 +2,11 @@ package ledger
 
 import (
 	"context"
-	"database/sql"
 	"fmt"
 	"time"
 
 	"github.com/waybill-go/waybill/eventing"
+	"github.com/waybill-go/waybill/internal/sqlstore"
 	"github.com/waybill-go/waybill/service/internal/courier"
 	"github.com/waybill-go/waybill/service/internal/intake"
 )
@@ -54,13 +54,13 @@ UPDATE courier_ledger SET status = $2, attempt_count = $3, last_error_code = coa
 	last_error_message = coalesce($5, last_error_message), updated_at = $6, expires_at = $7
 WHERE envelope_id = $1 AND status <> 'processed'`
 
-const isProcessed = `SELECT count(*) FROM courier_ledger WHERE envelope_id = $1 AND status = 'processed'`
+const isProcessed = `SELECT 1 WHERE (SELECT status FROM courier_ledger WHERE envelope_id = $1) = 'processed'`
 
 // Conclude records how a run of the worker ended that was no success, in the transaction
 // of its conclusion. It reports false, and changes nothing, if the row is in a state from
 // which that is no step. An event that did not come through the intake has no row, and gets none; one that
 // the intake has published without the ledger gets one, unless its idempotency key is known.
-func (l *Ledger) Conclude(ctx context.Context, tx *sql.Tx, c eventing.Conclusion, now time.Time) (allowed bool, err error) {
+func (l *Ledger) Conclude(ctx context.Context, tx sqlstore.Conn, c eventing.Conclusion, now time.Time) (allowed bool, err error) {
 	status, expires := courier.StatusProcessed, l.Until(now)
 	switch c.State {
 	case eventing.StateRetrying:
@@ -85,18 +85,19 @@ func (l *Ledger) Conclude(ctx context.Context, tx *sql.Tx, c eventing.Conclusion
 }
 
 // move brings a row into another state, if it may; args are those of [conclude] after the status.
-func (l *Ledger) move(ctx context.Context, tx *sql.Tx, envelopeID string, to courier.Status, args ...any) (allowed bool, err error) {
+func (l *Ledger) move(ctx context.Context, tx sqlstore.Conn, envelopeID string, to courier.Status, args ...any) (allowed bool, err error) {
 	if !Concludes(courier.StatusProcessing, to) {
 		return false, nil
 	}
-	r, err := tx.ExecContext(ctx, conclude, append([]any{envelopeID, string(to)}, args...)...)
+	moved, err := tx.Exec(ctx, conclude, append([]any{envelopeID, string(to)}, args...)...)
+	if err != nil || moved > 0 {
+		return moved > 0, err
+	}
+	rows, err := tx.Query(ctx, isProcessed, envelopeID)
 	if err != nil {
 		return false, err
 	}
-	if n, err := r.RowsAffected(); err != nil || n > 0 {
-		return true, err
-	}
-	var processed int
-	err = tx.QueryRowContext(ctx, isProcessed, envelopeID).Scan(&processed)
-	return processed == 0, err
+	defer rows.Close()
+	processed := rows.Next()
+	return !processed, rows.Err()
 }

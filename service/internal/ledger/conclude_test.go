@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/waybill-go/waybill/internal/sqlstore"
 	"github.com/waybill-go/waybill/internal/testserver"
 	"github.com/waybill-go/waybill/service/internal/courier"
 	"github.com/waybill-go/waybill/service/internal/store"
@@ -31,7 +32,7 @@ func TestTransitions(t *testing.T) {
 						id, s.Time(time.Now()), string(from)); err != nil {
 						return err
 					}
-					allowed, err := l.move(t.Context(), tx, id, to, 1, "CODE", "message", s.Time(time.Now()), nil)
+					allowed, err := l.move(t.Context(), sqlstore.SQLConn{C: tx}, id, to, 1, "CODE", "message", s.Time(time.Now()), nil)
 					if err != nil {
 						return err
 					}
@@ -49,7 +50,7 @@ func TestTransitions(t *testing.T) {
 			}
 		}
 		if err := s.Events.InTx(t.Context(), func(tx *sql.Tx) error {
-			allowed, err := l.move(t.Context(), tx, "not of the intake", courier.StatusFailed, 1, nil, nil, s.Time(time.Now()), nil)
+			allowed, err := l.move(t.Context(), sqlstore.SQLConn{C: tx}, "not of the intake", courier.StatusFailed, 1, nil, nil, s.Time(time.Now()), nil)
 			if err == nil && !allowed {
 				t.Error("what has no row is refused")
 			}

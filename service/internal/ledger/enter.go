@@ -2,13 +2,13 @@ package ledger
 
 import (
 	"context"
-	"database/sql"
 	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
 
 	"github.com/waybill-go/waybill/eventing"
+	"github.com/waybill-go/waybill/internal/sqlstore"
 	"github.com/waybill-go/waybill/service/internal/courier"
 	"github.com/waybill-go/waybill/service/internal/intake"
 )
@@ -20,7 +20,7 @@ const (
 
 // Enter enters events that came by the queue alone, in tx, unless their idempotency keys are known; and returns
 // which of them the keys stand for. It locks the keys in their order, as the intake does, which so is waited for.
-func (l *Ledger) Enter(ctx context.Context, tx *sql.Tx, arrivals []courier.Arrival) ([]courier.Standing, error) {
+func (l *Ledger) Enter(ctx context.Context, tx sqlstore.Conn, arrivals []courier.Arrival) ([]courier.Standing, error) {
 	entries := make([]*intake.Entry, 0, len(arrivals))
 	for i := range arrivals {
 		entries = append(entries, entryOf(&arrivals[i]))
@@ -53,23 +53,19 @@ func entryOf(a *courier.Arrival) *intake.Entry {
 }
 
 // insert enters what is not known, and returns how many that were.
-func (l *Ledger) insert(ctx context.Context, tx *sql.Tx, entries []*intake.Entry) (n int, err error) {
+func (l *Ledger) insert(ctx context.Context, tx sqlstore.Conn, entries []*intake.Entry) (n int, err error) {
 	if l.store.Embedded {
-		repeats, err := l.insertSQLite(ctx, tx, entries)
+		repeats, err := l.insertSQLite(entries, func(args ...any) (int64, error) { return tx.Exec(ctx, insertReceivedSQLite, args...) })
 		return len(entries) - len(repeats), err
 	}
-	entered, err := tx.ExecContext(ctx, insertReceivedPostgres, columnsOf(entries)...)
-	if err != nil {
-		return 0, err
-	}
-	rows, err := entered.RowsAffected()
+	rows, err := tx.Exec(ctx, insertReceivedPostgres, columnsOf(entries)...)
 	return int(rows), err
 }
 
 // first is the event that an idempotency key stands for.
 type first struct{ envelopeID, bodyHash string }
 
-func (l *Ledger) standing(ctx context.Context, tx *sql.Tx, entries []*intake.Entry) (map[string]first, error) {
+func (l *Ledger) standing(ctx context.Context, tx sqlstore.Conn, entries []*intake.Entry) (map[string]first, error) {
 	keys := make([]string, len(entries))
 	for i, e := range entries {
 		keys[i] = e.Event.IdempotencyKey
@@ -82,7 +78,7 @@ func (l *Ledger) standing(ctx context.Context, tx *sql.Tx, entries []*intake.Ent
 		}
 		query, list = selectStandingSQLite, string(text)
 	}
-	rows, err := tx.QueryContext(ctx, query, list)
+	rows, err := tx.Query(ctx, query, list)
 	if err != nil {
 		return nil, err
 	}

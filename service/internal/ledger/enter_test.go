@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/waybill-go/waybill/eventing"
+	"github.com/waybill-go/waybill/internal/sqlstore"
 	"github.com/waybill-go/waybill/service/internal/courier"
 	"github.com/waybill-go/waybill/service/internal/ledger"
 	"github.com/waybill-go/waybill/service/internal/store"
@@ -33,7 +34,7 @@ func TestEnter(t *testing.T) {
 	onEach(t, func(t *testing.T, s *store.Store, l *ledger.Ledger) {
 		enter := func(want []courier.Standing, arrivals ...courier.Arrival) func(tx *sql.Tx) error {
 			return func(tx *sql.Tx) error {
-				if got, err := l.Enter(t.Context(), tx, arrivals); err != nil || !slices.Equal(got, want) {
+				if got, err := l.Enter(t.Context(), sqlstore.SQLConn{C: tx}, arrivals); err != nil || !slices.Equal(got, want) {
 					t.Errorf("the standings are %v, %v, want %v", got, err, want)
 				}
 				return nil
@@ -63,7 +64,7 @@ func TestConcludeDirect(t *testing.T) {
 		fails := func(a courier.Arrival, state eventing.State) {
 			t.Helper()
 			inTx(t, s, func(tx *sql.Tx) error {
-				allowed, err := l.Conclude(t.Context(), tx, eventing.Conclusion{
+				allowed, err := l.Conclude(t.Context(), sqlstore.SQLConn{C: tx}, eventing.Conclusion{
 					Envelope: eventing.Envelope{Header: eventing.Header{ID: a.EnvelopeID}, Payload: a.Event.AppendJSON(nil)},
 					State:    state, Attempts: 1, Err: errors.New("it failed"),
 				}, time.Now())

@@ -8,7 +8,6 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/waybill-go/waybill/eventing"
-	"github.com/waybill-go/waybill/eventing/pgstore"
 	"github.com/waybill-go/waybill/service/internal/intake"
 	"github.com/waybill-go/waybill/service/internal/store"
 )
@@ -16,9 +15,9 @@ import (
 // Receiver returns what enters accepted events into the ledger, and into the outbox in the
 // same transaction. cfg is the outbox's.
 func (l *Ledger) Receiver(cfg eventing.OutboxConfig) intake.Store {
-	if l.store.Pool != nil {
-		outbox := eventing.NewOutbox(pgstore.New(l.store.Pool), cfg)
-		return &receiver[pgx.Tx]{outbox, l.enterPostgres, l.store.Events.Wake}
+	if l.store.Intake != nil {
+		outbox := eventing.NewOutbox(l.store.Intake, cfg)
+		return &receiver[pgx.Tx]{outbox, l.enterPostgres, l.store.Postgres.Wake}
 	}
 	outbox := eventing.NewOutbox(l.store.Events, cfg)
 	return &receiver[*sql.Tx]{outbox, l.enterSQLite, func() {}}

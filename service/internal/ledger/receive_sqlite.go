@@ -16,31 +16,35 @@ ON CONFLICT (idempotency_key) DO NOTHING`
 const selectKnownSQLite = `SELECT idempotency_key, trace_id, body_hash FROM courier_ledger WHERE idempotency_key IN (SELECT value FROM json_each($1))`
 
 func (l *Ledger) enterSQLite(ctx context.Context, tx *sql.Tx, entries []*intake.Entry) (known map[string]intake.Receipt, err error) {
-	repeats, err := l.insertSQLite(ctx, tx, entries)
+	insert, err := tx.PrepareContext(ctx, insertReceivedSQLite) //nolint:sqlclosecheck // it is, although a function has it
+	if err != nil {
+		return nil, err
+	}
+	defer insert.Close()
+	repeats, err := l.insertSQLite(entries, func(args ...any) (int64, error) {
+		r, err := insert.ExecContext(ctx, args...)
+		if err != nil {
+			return 0, err
+		}
+		return r.RowsAffected()
+	})
 	if err != nil || len(repeats) == 0 {
 		return nil, err
 	}
 	return knownSQLite(ctx, tx, repeats)
 }
 
-// insertSQLite enters what is not known, and returns the keys of what was.
-func (l *Ledger) insertSQLite(ctx context.Context, tx *sql.Tx, entries []*intake.Entry) (repeats []string, err error) {
-	insert, err := tx.PrepareContext(ctx, insertReceivedSQLite)
-	if err != nil {
-		return nil, err
-	}
-	defer insert.Close()
+// insertSQLite enters what is not known, with what runs [insertReceivedSQLite], and returns the keys of what was.
+func (l *Ledger) insertSQLite(entries []*intake.Entry, insert func(args ...any) (int64, error)) (repeats []string, err error) {
 	for _, entry := range entries {
 		e := &entry.Event
 		received := l.store.Time(e.ReceivedAt)
-		r, err := insert.ExecContext(ctx, e.IdempotencyKey, entry.Envelope.ID, e.EventID, e.EventType, e.Source, entry.ShipmentID,
+		n, err := insert(e.IdempotencyKey, entry.Envelope.ID, e.EventID, e.EventType, e.Source, entry.ShipmentID,
 			l.store.Time(e.OccurredAt), received, e.TraceID, entry.BodyHash, received, received)
 		if err != nil {
 			return nil, err
 		}
-		if n, err := r.RowsAffected(); err != nil {
-			return nil, err
-		} else if n == 0 {
+		if n == 0 {
 			repeats = append(repeats, e.IdempotencyKey)
 		}
 	}

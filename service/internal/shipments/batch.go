@@ -2,7 +2,6 @@ package shipments
 
 import (
 	"context"
-	"database/sql"
 	"fmt"
 	"maps"
 	"slices"
@@ -20,7 +19,7 @@ WITH locked AS (
 	INSERT INTO active_shipments AS s (shipment_id, last_event_id, last_event_type, last_event_at, last_event_key, created_at, updated_at)
 	SELECT id, '', '', CAST($2 AS timestamptz), '', CAST($3 AS timestamptz), CAST($3 AS timestamptz) FROM unnest(CAST($1 AS text[])) AS id
 	ON CONFLICT (shipment_id) DO UPDATE SET updated_at = s.updated_at WHERE false)
-SELECT envelope_id FROM courier_ledger WHERE envelope_id = ANY(CAST($4 AS text[])) AND status = 'processed'`
+SELECT id FROM unnest(CAST($4 AS text[])) AS id WHERE (` + statusOf + `id) = 'processed'`
 
 // After lockAll, in a statement of its own: only that sees what others have committed meanwhile.
 const selectAll = `SELECT ` + columns + ` FROM active_shipments WHERE shipment_id = ANY(CAST($1 AS text[]))`
@@ -46,7 +45,7 @@ WHERE l.envelope_id = c.envelope_id AND l.status <> 'processed'`
 const planned = pgx.QueryExecModeCacheDescribe
 
 // processBatch applies the events in memory, and writes each shipment once.
-func (s *Shipments) processBatch(ctx context.Context, tx *sql.Tx, arrivals []courier.Arrival, now, until time.Time) ([]courier.Effect, error) {
+func (s *Shipments) processBatch(ctx context.Context, tx pgx.Tx, arrivals []courier.Arrival, now, until time.Time) ([]courier.Effect, error) {
 	rows, known, err := s.lock(ctx, tx, arrivals, now)
 	if err != nil {
 		return nil, fmt.Errorf("lock the shipments: %w", err)
@@ -73,7 +72,7 @@ func (s *Shipments) processBatch(ctx context.Context, tx *sql.Tx, arrivals []cou
 	for _, id := range slices.Sorted(maps.Keys(changed)) {
 		u.add(changed[id])
 	}
-	if _, err := tx.ExecContext(ctx, writeAll, planned, now.UTC(),
+	if _, err := tx.Exec(ctx, writeAll, planned, now.UTC(),
 		u.ids, u.orders, u.states, u.eventIDs, u.eventTypes, u.lasts, u.lastKeys, u.stateAts, u.stateKeys, u.orderAts, u.orderKeys, u.metadata, u.previous,
 		r.shipments, r.keys, r.eventIDs, r.outcomes, r.occurred, until.UTC(), r.envelopes, r.attempts); err != nil {
 		return nil, fmt.Errorf("write the shipments: %w", err)
@@ -82,7 +81,7 @@ func (s *Shipments) processBatch(ctx context.Context, tx *sql.Tx, arrivals []cou
 }
 
 // lock returns the shipments' rows, locked, and which events are processed.
-func (s *Shipments) lock(ctx context.Context, tx *sql.Tx, arrivals []courier.Arrival, now time.Time) (rows map[string]*row, known map[string]bool, err error) {
+func (s *Shipments) lock(ctx context.Context, tx pgx.Tx, arrivals []courier.Arrival, now time.Time) (rows map[string]*row, known map[string]bool, err error) {
 	ids, envelopes := make([]string, len(arrivals)), make([]string, len(arrivals))
 	for i := range arrivals {
 		ids[i], envelopes[i] = arrivals[i].Payload.ShipmentID, arrivals[i].EnvelopeID
@@ -90,7 +89,7 @@ func (s *Shipments) lock(ctx context.Context, tx *sql.Tx, arrivals []courier.Arr
 	slices.Sort(ids)
 	ids = slices.Compact(ids)
 	known, rows = map[string]bool{}, make(map[string]*row, len(ids))
-	if err := each(ctx, tx, func(found *sql.Rows) error {
+	if err := each(ctx, tx, func(found pgx.Rows) error {
 		var id string
 		err := found.Scan(&id)
 		known[id] = true
@@ -98,7 +97,7 @@ func (s *Shipments) lock(ctx context.Context, tx *sql.Tx, arrivals []courier.Arr
 	}, lockAll, planned, ids, beforeAll, now.UTC(), envelopes); err != nil {
 		return nil, nil, err
 	}
-	err = each(ctx, tx, func(found *sql.Rows) error {
+	err = each(ctx, tx, func(found pgx.Rows) error {
 		r, err := scan(found)
 		if err == nil {
 			rows[r.ShipmentID] = r
@@ -108,8 +107,8 @@ func (s *Shipments) lock(ctx context.Context, tx *sql.Tx, arrivals []courier.Arr
 	return rows, known, err
 }
 
-func each(ctx context.Context, tx *sql.Tx, scan func(*sql.Rows) error, query string, args ...any) error {
-	rows, err := tx.QueryContext(ctx, query, args...)
+func each(ctx context.Context, tx pgx.Tx, scan func(pgx.Rows) error, query string, args ...any) error {
+	rows, err := tx.Query(ctx, query, args...)
 	if err != nil {
 		return err
 	}

@@ -2,16 +2,17 @@ package shipments
 
 import (
 	"context"
-	"database/sql"
 	"fmt"
 	"time"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/waybill-go/waybill/service/internal/courier"
 )
 
 // postgresOne does all of [Shipments.Process] for one event in one round trip. Its parts see
 // the ledger as it was before: a twin that is about to commit is found by the inbox, whose key both insert.
-var postgresOne = `WITH known AS (SELECT 1 FROM courier_ledger WHERE envelope_id = $10 AND status = 'processed'),
+var postgresOne = `WITH known AS (SELECT 1 WHERE (` + statusOf + `$10) = 'processed'),
 changed AS (` + upsertFor("timestamptz") + `),
 recorded AS (
 	INSERT INTO shipment_events (shipment_id, idempotency_key, event_id, outcome, occurred_at, processed_at)
@@ -22,17 +23,35 @@ concluded AS (
 	WHERE envelope_id = $10 AND status <> 'processed')
 SELECT EXISTS (SELECT 1 FROM known), c.previous, c.current_state, c.order_id FROM (SELECT 1) AS one LEFT JOIN changed c ON true`
 
-func (s *Shipments) processOne(ctx context.Context, tx *sql.Tx, a *courier.Arrival, now, until time.Time) (e courier.Effect, err error) {
+// Postgres is the projection in PostgreSQL.
+type Postgres struct{ *Shipments }
+
+// Process implements [worker.Projection].
+func (s Postgres) Process(ctx context.Context, tx pgx.Tx, arrivals []courier.Arrival, now, until time.Time) ([]courier.Effect, error) {
+	if len(arrivals) > 1 {
+		return s.processBatch(ctx, tx, arrivals, now, until)
+	}
+	effects := make([]courier.Effect, len(arrivals))
+	for i := range arrivals {
+		var err error
+		if effects[i], err = s.processOne(ctx, tx, &arrivals[i], now, until); err != nil {
+			return nil, err
+		}
+	}
+	return effects, nil
+}
+
+func (s *Shipments) processOne(ctx context.Context, tx pgx.Tx, a *courier.Arrival, now, until time.Time) (e courier.Effect, err error) {
 	args := append(s.upsertArgs(a, now), a.Event.IdempotencyKey, a.Attempt, s.store.Time(until))
 	var known bool
-	var previous, current, order sql.NullString
-	if err := tx.QueryRowContext(ctx, postgresOne, args...).Scan(&known, &previous, &current, &order); err != nil {
+	var previous, current, order *string
+	if err := tx.QueryRow(ctx, postgresOne, args...).Scan(&known, &previous, &current, &order); err != nil {
 		return e, fmt.Errorf("shipment %s: %w", a.Payload.ShipmentID, err)
 	}
 	switch {
 	case known:
-	case previous.Valid:
-		e = courier.Effect{Outcome: courier.OutcomeApplied, Previous: previous.String, Current: current.String, OrderID: order.String}
+	case previous != nil:
+		e = courier.Effect{Outcome: courier.OutcomeApplied, Previous: *previous, Current: *current, OrderID: *order}
 	default:
 		e.Outcome = courier.OutcomeLate
 	}

@@ -24,10 +24,13 @@ type sqliteRun struct {
 	known, upsert, record, ledger *sql.Stmt
 }
 
-// processEmbedded does it in several statements for each event: there is no way to put them into one, and no
-// round trip to save.
-func (s *Shipments) processEmbedded(ctx context.Context, tx *sql.Tx, arrivals []courier.Arrival, now, until time.Time) ([]courier.Effect, error) {
-	run := sqliteRun{s: s}
+// SQLite is the projection in a file.
+type SQLite struct{ *Shipments }
+
+// Process implements [worker.Projection], in several statements for each event: there is no way to put them into one, and
+// no round trip to save.
+func (s SQLite) Process(ctx context.Context, tx *sql.Tx, arrivals []courier.Arrival, now, until time.Time) ([]courier.Effect, error) {
+	run := sqliteRun{s: s.Shipments}
 	for _, p := range []struct {
 		into *(*sql.Stmt)
 		text string

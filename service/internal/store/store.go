@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
-	_ "github.com/jackc/pgx/v5/stdlib" // the driver "pgx"
+	"github.com/jackc/pgx/v5/stdlib" // it is the driver "pgx", too
 
 	"github.com/waybill-go/waybill/eventing"
 	"github.com/waybill-go/waybill/eventing/pgstore"
@@ -46,8 +46,10 @@ type Store struct {
 	Read *sql.DB
 	// Embedded: a file of this process, not a server.
 	Embedded bool
-	// Pool has connections of its own to PostgreSQL, for pgx. It is nil on SQLite.
-	Pool *pgxpool.Pool
+	// Postgres is the library's part with pgx, on the same connections: quicker. It is nil on SQLite.
+	Postgres *pgstore.Store
+	// Intake is as Postgres, on connections of its own.
+	Intake *pgstore.Store
 
 	schema     Schema
 	close      func() error
@@ -150,30 +152,31 @@ func openSQLiteFile(ctx context.Context, path string) (*Store, error) {
 
 // Connections to PostgreSQL.
 const (
-	maxOpenConns = 24
-	maxPoolConns = 2
-	connIdleTime = 5 * time.Minute
+	maxConns       = 24
+	maxIntakeConns = 2
+	connIdleTime   = 5 * time.Minute
 )
 
 func openPostgres(ctx context.Context, address string) (*Store, error) {
-	db, err := sql.Open("pgx", address)
+	pool, err := openPool(ctx, address, maxConns)
 	if err != nil {
-		return nil, fmt.Errorf("the database %q is not an address of PostgreSQL", Masked(address))
+		return nil, err
 	}
-	db.SetMaxOpenConns(maxOpenConns)
-	db.SetMaxIdleConns(maxOpenConns)
-	db.SetConnMaxIdleTime(connIdleTime)
-	if err := db.PingContext(ctx); err != nil {
-		return nil, errors.Join(fmt.Errorf("the database %q: %w", Masked(address), err), db.Close())
+	if err := pool.Ping(ctx); err != nil {
+		pool.Close()
+		return nil, fmt.Errorf("the database %q: %w", Masked(address), err)
 	}
-	pool, err := openPool(ctx, address)
+	intake, err := openPool(ctx, address, maxIntakeConns)
 	if err != nil {
-		return nil, errors.Join(err, db.Close())
+		pool.Close()
+		return nil, err
 	}
+	db := stdlib.OpenDBFromPool(pool)
 	return &Store{
-		Events: pgstore.NewSQL(db), Read: db, Pool: pool, schema: Schema{db, migrationsOf(schemePostgres)},
+		Events: pgstore.NewSQL(db), Read: db, Postgres: pgstore.New(pool), Intake: pgstore.New(intake), schema: Schema{db, migrationsOf(schemePostgres)},
 		close: func() error {
-			pool.Close()
+			defer pool.Close()
+			defer intake.Close()
 			return db.Close()
 		},
 		timestamps: func(t time.Time) any {
@@ -187,12 +190,12 @@ func openPostgres(ctx context.Context, address string) (*Store, error) {
 }
 
 // openPool makes a pool that connects when it is first used.
-func openPool(ctx context.Context, address string) (*pgxpool.Pool, error) {
+func openPool(ctx context.Context, address string, conns int32) (*pgxpool.Pool, error) {
 	config, err := pgxpool.ParseConfig(address)
 	if err != nil {
 		return nil, fmt.Errorf("the database %q is not an address of PostgreSQL", Masked(address))
 	}
-	config.MaxConns, config.MaxConnIdleTime = maxPoolConns, connIdleTime
+	config.MaxConns, config.MaxConnIdleTime = conns, connIdleTime
 	pool, err := pgxpool.NewWithConfig(ctx, config)
 	if err != nil {
 		return nil, fmt.Errorf("the database %q: %w", Masked(address), err)

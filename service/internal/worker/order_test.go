@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/waybill-go/waybill/internal/testkit"
 	"github.com/waybill-go/waybill/internal/testserver"
 	"github.com/waybill-go/waybill/service/internal/courier"
@@ -66,8 +68,16 @@ func openSQL(t *testing.T, address string) projection {
 
 func (p sqlProjection) process(ctx context.Context, arrivals []courier.Arrival) (effects []courier.Effect, err error) {
 	now := time.Now()
+	until := now.Add(time.Hour)
+	if p.Postgres != nil {
+		err = p.Postgres.InTx(ctx, func(tx pgx.Tx) (err error) {
+			effects, err = shipments.Postgres{Shipments: p.shipments}.Process(ctx, tx, arrivals, now, until)
+			return err
+		})
+		return effects, err
+	}
 	err = p.Events.InTx(ctx, func(tx *sql.Tx) (err error) {
-		effects, err = p.shipments.Process(ctx, tx, arrivals, now, now.Add(time.Hour))
+		effects, err = shipments.SQLite{Shipments: p.shipments}.Process(ctx, tx, arrivals, now, until)
 		return err
 	})
 	return effects, err

@@ -19,6 +19,7 @@ import (
 	"github.com/waybill-go/waybill/internal/testkit"
 	"github.com/waybill-go/waybill/internal/testserver"
 	"github.com/waybill-go/waybill/router"
+	"github.com/waybill-go/waybill/service/internal/backend"
 	"github.com/waybill-go/waybill/service/internal/courier"
 	"github.com/waybill-go/waybill/service/internal/intake"
 	"github.com/waybill-go/waybill/service/internal/ledger"
@@ -75,8 +76,8 @@ func (s *system) start() (stop func()) {
 	if err != nil {
 		s.Fatal(err)
 	}
-	w := &worker.Worker[*sql.Tx]{Shipments: shipments.New(s.store), Ledger: s.ledger, Batch: s.batch, Logger: quiet, Now: s.clock.Now}
-	if err := w.Register(r, policy); err != nil {
+	b := backend.OnSQL(s.store, backend.Config{ProcessedTTL: 30 * 24 * time.Hour})
+	if err := b.Register(r, policy, backend.Worker{Batch: s.batch, Logger: quiet, Now: s.clock.Now}); err != nil {
 		s.Fatal(err)
 	}
 	d, err := eventing.NewDispatcher(s.store.Events, broker, r, eventing.DispatcherConfig{
