@@ -156,24 +156,21 @@ var paid = events(func(l *life, now time.Time) []eventing.Appendable {
 	return []eventing.Appendable{about(l.caseID, paymentProcessed{CaseID: l.caseID, PaymentID: l.paymentID, Amount: l.amount(), SubemaReference: l.subemaReference(now), ProcessedAt: now})}
 })
 
-// repeat has events sent again that have been sent.
+// repeat has events sent again that have been sent: some at least, however soon ctx ends.
 func (s *storm) repeat(ctx context.Context) {
+	lasting := context.WithoutCancel(ctx)
 	tick := time.NewTicker(repeatEvery)
 	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
-		ids, err := texts(ctx, s.world.db.read, `SELECT event_id FROM event_outbox WHERE status = 'sent' ORDER BY seq DESC LIMIT 500`)
+	for ctx.Err() == nil || s.repeated == 0 {
+		<-tick.C
+		ids, err := texts(lasting, s.world.db.read, `SELECT event_id FROM event_outbox WHERE status = 'sent' ORDER BY seq DESC LIMIT 500`)
 		if err == nil && len(ids) > 0 {
 			s.repeats.Shuffle(len(ids), func(i, k int) { ids[i], ids[k] = ids[k], ids[i] })
 			var again eventing.Requeued
-			again, err = eventing.Requeue(ctx, s.world.db.events, eventing.RequeueFilter{EventIDs: ids[:min(len(ids), repeatLot)]}, false)
+			again, err = eventing.Requeue(lasting, s.world.db.events, eventing.RequeueFilter{EventIDs: ids[:min(len(ids), repeatLot)]}, false)
 			s.repeated += again.Rows
 		}
-		if err != nil && ctx.Err() == nil {
+		if err != nil {
 			s.Error(err)
 			return
 		}
