@@ -145,9 +145,13 @@ func (s *subject[Tx]) strike(k kind, n int) {
 	}
 }
 
+// noneIdles: until the server has noticed that a connection is broken, it holds its locks, which some statements pass over.
+const noneIdles = `SELECT NOT EXISTS (SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND state LIKE 'idle in transaction%')`
+
 // again repeats the operation, which may have happened.
 func (s *subject[Tx]) again(where string, committed bool) {
 	s.Helper()
+	s.await(noneIdles)
 	if !committed {
 		if d := diff(s.state(), s.before); d != "" && !s.op.several {
 			s.Errorf("%s: the operation has failed, and done something:%s", where, d)
