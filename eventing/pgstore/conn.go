@@ -15,7 +15,6 @@ import (
 type querier interface {
 	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
-	SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults
 }
 
 // pgConn types the errors of what it wraps.
@@ -56,35 +55,6 @@ func busy(q querier) bool {
 	return false
 }
 
-// ExecAll implements [sqlstore.Pipeline].
-func (c pgConn) ExecAll(ctx context.Context, statements []sqlstore.Statement) ([]int64, error) {
-	affected, err := c.execAll(ctx, statements)
-	return affected, c.typed(err)
-}
-
-func (c pgConn) execAll(ctx context.Context, statements []sqlstore.Statement) (affected []int64, err error) {
-	b, send := &pgx.Batch{}, func(b *pgx.Batch) (pgx.BatchResults, error) { return c.q.SendBatch(ctx, b), nil }
-	if tx, ok := c.q.(*lazyTx); ok {
-		b, send = tx.start(), func(b *pgx.Batch) (pgx.BatchResults, error) { return tx.send(ctx, b) }
-	}
-	for _, s := range statements {
-		b.Queue(s.Query, s.Args...)
-	}
-	results, err := send(b)
-	if err != nil {
-		return nil, err
-	}
-	for range statements {
-		tag, err := results.Exec()
-		if err != nil {
-			_ = results.Close() // returns the same
-			return nil, err
-		}
-		affected = append(affected, tag.RowsAffected())
-	}
-	return affected, results.Close()
-}
-
 type pgRows struct{ pgx.Rows }
 
 func (r pgRows) Err() error { return typed(r.Rows.Err()) }
@@ -121,6 +91,23 @@ func (d pgDB) Begin(ctx context.Context, own bool) (sqlstore.Tx, error) {
 type pgTx struct {
 	pgConn
 	tx *lazyTx
+}
+
+// ExecAll implements [sqlstore.Pipeline].
+func (t pgTx) ExecAll(ctx context.Context, statements []sqlstore.Statement) (affected []int64, err error) {
+	results, err := t.tx.all(ctx, statements)
+	if err != nil {
+		return nil, t.typed(err)
+	}
+	for range statements {
+		tag, err := results.Exec()
+		if err != nil {
+			_ = results.Close() // returns the same
+			return nil, t.typed(err)
+		}
+		affected = append(affected, tag.RowsAffected())
+	}
+	return affected, t.typed(results.Close())
 }
 
 func (t pgTx) Commit(ctx context.Context) error   { return t.typed(t.tx.Commit(ctx)) }

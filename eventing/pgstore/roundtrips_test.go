@@ -35,27 +35,27 @@ func TestRoundTrips(t *testing.T) {
 	d := take(t)
 	counted := &trips{}
 	w := work[pgx.Tx]{T: t, plain: d.pool}
-	w.db.Store, w.db.InsertIn = pgstore.New(connect(t, d, func(c *pgxpool.Config) { c.ConnConfig.Tracer = counted })), insertEffect
+	w.db.Store, w.db.InsertIn = pgstore.New(otherPool(t, d, func(c *pgxpool.Config) { c.ConnConfig.Tracer = counted })), insertEffect
 	w.lease("consumer/billing")
 	for _, c := range []struct {
 		key     string
 		effects int
 	}{{"", 1}, {"k", 1}, {"k", 2}} {
 		run := w.arrive(delivery("billing", fmt.Sprint("warm", c), c.key))
-		w.must(w.db.Succeed(t.Context(), eventing.Success{Run: run, Now: noon, InboxUntil: later, Effect: effects[pgx.Tx](w, c.effects)}))
+		w.must(w.db.Succeed(t.Context(), eventing.Success{Run: run, Now: noon, InboxUntil: later, Effect: effects(w, c.effects)}))
 		counted.n = 0
 		run = w.arrive(delivery("billing", fmt.Sprint("counted", c), c.key))
-		w.must(w.db.Succeed(t.Context(), eventing.Success{Run: run, Now: noon, InboxUntil: later, Effect: effects[pgx.Tx](w, c.effects)}))
+		w.must(w.db.Succeed(t.Context(), eventing.Success{Run: run, Now: noon, InboxUntil: later, Effect: effects(w, c.effects)}))
 		if want := 3 + c.effects; counted.n != want {
 			t.Errorf("key %q, %d statements of the handler: %d round trips, want %d", c.key, c.effects, counted.n, want)
 		}
 	}
 }
 
-func effects[Tx any](w work[Tx], n int) func(context.Context, any) error {
+func effects(w work[pgx.Tx], n int) func(context.Context, any) error {
 	return func(ctx context.Context, tx any) error {
 		for range n {
-			if err := w.db.Effect(ctx, tx.(Tx), "billing", "e"); err != nil {
+			if err := w.db.Effect(ctx, tx.(pgx.Tx), "billing", "e"); err != nil {
 				return err
 			}
 		}

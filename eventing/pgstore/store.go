@@ -22,8 +22,7 @@ import (
 type Store struct {
 	*sqlstore.Store
 
-	pool *pgxpool.Pool
-	db   pgDB
+	db pgDB
 }
 
 var (
@@ -36,8 +35,8 @@ var (
 // the pool closes it.
 func New(pool *pgxpool.Pool) *Store {
 	db := newDB(pool)
-	s := &Store{sqlstore.New(db, dialect), pool, db}
-	s.Announce = newBell(pgConn{pool}).ring
+	s := &Store{sqlstore.New(db, dialect), db}
+	s.Announce = newBell(db.pgConn).ring
 	return s
 }
 
@@ -60,15 +59,15 @@ func (s *Store) LockKeys(ctx context.Context, tx pgx.Tx, keys []string) error {
 // Listen implements [eventing.Listener], on a connection of its own that it takes from
 // the pool and does not give back.
 func (s *Store) Listen(ctx context.Context, listening func()) error {
-	pooled, err := s.pool.Acquire(ctx)
+	pooled, err := s.db.pool.Acquire(ctx)
 	if err != nil {
 		return typed(err)
 	}
-	return listen(ctx, pooled.Hijack(), pgConn{s.pool}, listening, s.Wake)
+	return listen(ctx, pooled.Hijack(), s.db.pgConn, listening, s.Wake)
 }
 
 // Ping checks that the database answers.
-func (s *Store) Ping(ctx context.Context) error { return s.pool.Ping(ctx) }
+func (s *Store) Ping(ctx context.Context) error { return s.db.pool.Ping(ctx) }
 
 // SQLStore is a store over database/sql. Its transactions are [*sql.Tx], so it
 // works with whatever can hand out one: GORM, sqlx, bun.

@@ -7,6 +7,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/waybill-go/waybill/internal/sqlstore"
 )
 
 // lazyTx is a transaction that begins with its first statement, in the same round trip (see [pgx.Batch.BeginTx]). Until
@@ -77,10 +79,26 @@ func (t *lazyTx) fail(ctx context.Context, err error) {
 
 // first begins it with a statement, of which it returns the results, or alone: then they are nil.
 func (t *lazyTx) first(ctx context.Context, query string, args []any) (pgx.BatchResults, error) {
-	if t.Tx == nil && t.batches && !alone(args) {
-		b := t.start()
-		b.Queue(query, args...)
-		results, err := t.send(ctx, b)
+	if t.Tx != nil || alone(args) {
+		return nil, t.begin(ctx)
+	}
+	return t.beginWith(ctx, sqlstore.Statement{Query: query, Args: args})
+}
+
+// all runs statements in one round trip, with which it begins, unless it has begun.
+func (t *lazyTx) all(ctx context.Context, statements []sqlstore.Statement) (pgx.BatchResults, error) {
+	if t.Tx == nil {
+		if results, err := t.beginWith(ctx, statements...); results != nil || err != nil {
+			return results, err
+		}
+	}
+	return t.Tx.SendBatch(ctx, queue(&pgx.Batch{}, statements)), nil
+}
+
+// beginWith begins it with statements, or alone: then the results are nil.
+func (t *lazyTx) beginWith(ctx context.Context, statements ...sqlstore.Statement) (pgx.BatchResults, error) {
+	if t.batches {
+		results, err := t.batch(ctx, statements)
 		if t.beginErr == nil {
 			return results, err
 		}
@@ -89,26 +107,15 @@ func (t *lazyTx) first(ctx context.Context, query string, args []any) (pgx.Batch
 	return nil, t.begin(ctx)
 }
 
-// start returns a batch that begins it, unless it has begun.
-func (t *lazyTx) start() *pgx.Batch {
+// batch sends BEGIN and statements. On an error, the results are closed.
+func (t *lazyTx) batch(ctx context.Context, statements []sqlstore.Statement) (pgx.BatchResults, error) {
 	b := &pgx.Batch{}
-	if t.Tx == nil {
-		b.BeginTx(pgx.TxOptions{})
-		if t.own {
-			b.Queue(ownTxInBatch)
-		}
+	b.BeginTx(pgx.TxOptions{})
+	if t.own {
+		b.Queue(ownTxInBatch)
 	}
-	return b
-}
-
-// send sends a batch that start has made. On an error, the results are closed.
-func (t *lazyTx) send(ctx context.Context, b *pgx.Batch) (pgx.BatchResults, error) {
-	if t.Tx != nil {
-		return t.Tx.SendBatch(ctx, b), nil
-	}
-	results := t.conn.SendBatch(ctx, b)
-	_, err := results.Exec()
-	if err != nil {
+	results := t.conn.SendBatch(ctx, queue(b, statements))
+	if _, err := results.Exec(); err != nil {
 		_ = results.Close() // returns the same
 		t.fail(ctx, err)
 		return nil, err
@@ -121,6 +128,13 @@ func (t *lazyTx) send(ctx context.Context, b *pgx.Batch) (pgx.BatchResults, erro
 		}
 	}
 	return results, nil
+}
+
+func queue(b *pgx.Batch, statements []sqlstore.Statement) *pgx.Batch {
+	for _, s := range statements {
+		b.Queue(s.Query, s.Args...)
+	}
+	return b
 }
 
 // alone reports whether a statement cannot be part of a batch, to which pgx passes no options but one, and in which

@@ -178,7 +178,7 @@ func TestTxIsAsThatOfPgx(t *testing.T) {
 	for _, mode := range []pgx.QueryExecMode{
 		pgx.QueryExecModeCacheStatement, pgx.QueryExecModeCacheDescribe, pgx.QueryExecModeDescribeExec, pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol,
 	} {
-		pool := connect(t, d, func(c *pgxpool.Config) { c.ConnConfig.DefaultQueryExecMode = mode })
+		pool := otherPool(t, d, func(c *pgxpool.Config) { c.ConnConfig.DefaultQueryExecMode = mode })
 		store := pgstore.New(pool)
 		theirs := func(ctx context.Context, fn func(pgx.Tx) error) error { return pgx.BeginFunc(ctx, pool, fn) }
 		for name, use := range uses {
@@ -234,19 +234,6 @@ func sqlStateOf(err error) string {
 	return "an error"
 }
 
-// connect returns a pool that ends with the test.
-func connect(t *testing.T, d database, set func(*pgxpool.Config)) *pgxpool.Pool {
-	t.Helper()
-	config := d.pool.Config().Copy()
-	set(config)
-	pool, err := pgxpool.NewWithConfig(t.Context(), config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(pool.Close)
-	return pool
-}
-
 // What is wrong with a handler's first statement is the handler's failure; that the transaction could not begin is the
 // store's, and no attempt.
 func TestWhoseFaultItIs(t *testing.T) {
@@ -298,7 +285,7 @@ func TestWhoseFaultItIs(t *testing.T) {
 			t.Parallel()
 			d := take(t)
 			var down atomic.Bool
-			pool := connect(t, d, func(c *pgxpool.Config) {
+			pool := otherPool(t, d, func(c *pgxpool.Config) {
 				c.ConnConfig.RuntimeParams = map[string]string{"application_name": name}
 				c.BeforeConnect = func(context.Context, *pgx.ConnConfig) error {
 					if down.Load() {
@@ -348,7 +335,7 @@ func TestTxBeginsWithItsFirstStatement(t *testing.T) {
 		}
 		return states
 	}
-	pool := connect(t, d, func(*pgxpool.Config) {})
+	pool := otherPool(t, d, nil)
 	store := pgstore.New(pool)
 	if err := store.InTx(t.Context(), func(tx pgx.Tx) error {
 		if _, err := pool.Exec(t.Context(), `SELECT 1`); err != nil { // another connection
@@ -373,7 +360,7 @@ func TestTxBeginsWithItsFirstStatement(t *testing.T) {
 func TestTxBeginsOnAnotherConnection(t *testing.T) {
 	t.Parallel()
 	d := take(t)
-	pool := connect(t, d, func(c *pgxpool.Config) {
+	pool := otherPool(t, d, func(c *pgxpool.Config) {
 		c.MaxConns = 1
 		c.ConnConfig.RuntimeParams["idle_session_timeout"], c.ConnConfig.RuntimeParams["application_name"] = "200ms", "idle"
 	})
@@ -388,17 +375,33 @@ func TestTxBeginsOnAnotherConnection(t *testing.T) {
 		})
 	}
 	store := pgstore.New(pool)
-	for _, statement := range []struct {
-		text string
-		args []any
-	}{{`SELECT $1::int`, []any{1}}, {`SELECT 1`, nil}} {
-		for _, wait := range []func(){func() {}, closed} {
-			if err := store.InTx(t.Context(), func(tx pgx.Tx) error {
+	exec := func(query string, args ...any) func(wait func()) error {
+		return func(wait func()) error {
+			return store.InTx(t.Context(), func(tx pgx.Tx) error {
 				wait()
-				_, err := tx.Exec(t.Context(), statement.text, statement.args...)
+				_, err := tx.Exec(t.Context(), query, args...)
 				return err
-			}); err != nil {
-				t.Errorf("%s: %v", statement.text, err)
+			})
+		}
+	}
+	n := 0
+	for name, begin := range map[string]func(wait func()) error{
+		"a statement":         exec(`SELECT $1::int`, 1),
+		"one that goes alone": exec(`SELECT 1`),
+		"the conclusion of a handler that writes nothing": func(wait func()) error {
+			n++
+			return store.Succeed(t.Context(), eventing.Success{
+				Run: eventing.Run{Delivery: delivery("billing", fmt.Sprint("e", n), "")}, Now: noon, InboxUntil: later,
+				Effect: func(context.Context, any) error {
+					wait()
+					return nil
+				},
+			})
+		},
+	} {
+		for _, wait := range []func(){func() {}, closed} {
+			if err := begin(wait); err != nil {
+				t.Errorf("%s: %v", name, err)
 			}
 		}
 	}

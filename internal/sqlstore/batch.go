@@ -85,7 +85,10 @@ func (s *Store) batchSteps(b eventing.BatchSuccess) (steps []step) {
 	if len(b.Leases) > 0 {
 		steps = append(steps, s.leasesStep(b.Leases))
 	}
-	ids, elsewhere := s.list(b.EventIDs), fmt.Errorf("one of %d events at %s: %w", len(b.EventIDs), b.Consumer, eventing.ErrConflict)
+	ids := s.list(b.EventIDs)
+	elsewhere := func() error {
+		return fmt.Errorf("one of %d events at %s: %w", len(b.EventIDs), b.Consumer, eventing.ErrConflict)
+	}
 	return append(steps,
 		s.change(insertInboxes, ids, b.Consumer, s.time(b.Now), s.time(b.InboxUntil)).must(exactly(len(b.EventIDs)), elsewhere),
 		s.look(anyDeliveries, b.Consumer, ids).must(none, elsewhere))
@@ -102,6 +105,8 @@ func (s *Store) leasesStep(leases []eventing.Lease) step {
 	for i, l := range leases {
 		partitions[i], tokens[i] = int64(l.Partition), l.Token
 	}
-	lost := fmt.Errorf("one of %d partitions of %s: %w", len(leases), leases[0].Scope, eventing.ErrLeaseLost)
+	lost := func() error {
+		return fmt.Errorf("one of %d partitions of %s: %w", len(leases), leases[0].Scope, eventing.ErrLeaseLost)
+	}
 	return s.look(checkLeases, leases[0].Scope, s.d.Ints(partitions), s.d.Ints(tokens)).must(exactly(len(leases)), lost)
 }

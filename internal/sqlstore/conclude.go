@@ -64,7 +64,7 @@ func (s *Store) successSteps(r eventing.Success) (steps []step) {
 	if r.Force {
 		statement = insertForced
 	}
-	elsewhere := conflict(r.Run)
+	elsewhere := func() error { return conflict(r.Run) }
 	steps = append(steps, s.change(statement, r.EventID, r.Consumer, s.time(r.Now), s.time(r.InboxUntil), r.Generation).must(some, elsewhere))
 	if r.Found == eventing.StateNone { // what another has begun is waited for by the insert: so the look comes after it
 		return append(steps, s.look(anyDelivery, r.Consumer, r.EventID).must(none, elsewhere))

@@ -113,6 +113,6 @@ func (s *Store) checkLease(ctx context.Context, tx Tx, l *eventing.Lease) error 
 }
 
 func (s *Store) leaseStep(l *eventing.Lease) step {
-	lost := fmt.Errorf("partition %d of %s: %w", l.Partition, l.Scope, eventing.ErrLeaseLost)
+	lost := func() error { return fmt.Errorf("partition %d of %s: %w", l.Partition, l.Scope, eventing.ErrLeaseLost) }
 	return s.look(checkLease, l.Scope, l.Partition, l.Token).must(some, lost)
 }

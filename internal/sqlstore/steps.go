@@ -19,14 +19,14 @@ type step struct {
 	Statement
 	selects bool                  // for those who have to choose between Exec and Query
 	right   func(rows int64) bool // nil: any number is
-	err     error                 // otherwise
+	wrong   func() error          // otherwise
 }
 
 func (s step) judge(rows int64) error {
 	if s.right == nil || s.right(rows) {
 		return nil
 	}
-	return s.err
+	return s.wrong()
 }
 
 func some(rows int64) bool { return rows > 0 }
@@ -45,8 +45,8 @@ func (s *Store) look(statement string, args ...any) step {
 }
 
 // must returns the step with how many rows it must have, and what it fails with otherwise.
-func (s step) must(right func(rows int64) bool, err error) step {
-	s.right, s.err = right, err
+func (s step) must(right func(rows int64) bool, otherwise func() error) step {
+	s.right, s.wrong = right, otherwise
 	return s
 }
 

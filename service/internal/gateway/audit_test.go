@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/waybill-go/waybill/internal/sqlstore"
-	"github.com/waybill-go/waybill/service/internal/store"
 )
 
 // findings are what an audit objects to.
@@ -167,19 +166,4 @@ func texts(ctx context.Context, db *sql.DB, query string, args ...any) (all []st
 		}
 	}
 	return all, rows.Err()
-}
-
-// openStore opens a gateway's database beside it, until the test ends.
-func openStore(t testing.TB, address string) *store.Store {
-	t.Helper()
-	s, err := store.Open(t.Context(), address)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return s
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/waybill-go/waybill/internal/testserver"
+	"github.com/waybill-go/waybill/service/internal/store/storetest"
 )
 
 // BenchmarkEndToEnd sends distinct signed events over HTTP, 16 at a time, to a gateway
@@ -27,7 +28,7 @@ const (
 
 func benchEndToEnd(b *testing.B, storeURL string) {
 	url := serve(b, testConfig(storeURL, benchSecret))
-	db := openStore(b, storeURL).Read
+	db := storetest.Open(b, storeURL).Read
 
 	b.ReportAllocs()
 	b.ResetTimer()

@@ -18,6 +18,7 @@ import (
 	"github.com/waybill-go/waybill/internal/testserver"
 	"github.com/waybill-go/waybill/service/internal/courier"
 	"github.com/waybill-go/waybill/service/internal/store"
+	"github.com/waybill-go/waybill/service/internal/store/storetest"
 	"github.com/waybill-go/waybill/service/internal/worker"
 )
 
@@ -44,7 +45,7 @@ func BenchmarkWorker(b *testing.B) {
 }
 
 func benchWorker(b *testing.B, cfg Config) {
-	db := openStore(b, cfg.StoreURL)
+	db := storetest.Open(b, cfg.StoreURL)
 	if _, err := db.Migrate(b.Context()); err != nil {
 		b.Fatal(err)
 	}

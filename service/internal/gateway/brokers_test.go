@@ -20,6 +20,7 @@ import (
 	"github.com/waybill-go/waybill/eventing"
 	"github.com/waybill-go/waybill/internal/testkit"
 	"github.com/waybill-go/waybill/internal/testserver"
+	"github.com/waybill-go/waybill/service/internal/store/storetest"
 	"github.com/waybill-go/waybill/service/internal/worker"
 )
 
@@ -174,7 +175,7 @@ func TestQueues(t *testing.T) {
 				t.Errorf("%s has the attempt %v", deadLetterQueue, first)
 			}
 			if replays == 0 {
-				letters := eventing.NewDeadLetters(openStore(t, storeURL).Events)
+				letters := eventing.NewDeadLetters(storetest.Open(t, storeURL).Events)
 				target := eventing.Target{EventID: m.Metadata.Get("causation_id"), Consumer: worker.Consumer}
 				if err := letters.Replay(t.Context(), target, "anna", ""); err != nil {
 					t.Fatal(err)
@@ -245,7 +246,7 @@ func TestBrokerIsDown(t *testing.T) {
 		}
 		return nil
 	})
-	if f := auditEventually(t, openStore(t, storeURL).Read, keys, soon); f.err() != nil {
+	if f := auditEventually(t, storetest.Open(t, storeURL).Read, keys, soon); f.err() != nil {
 		t.Error(f.err())
 	}
 }
@@ -286,7 +287,7 @@ func TestStopsWhileTheBrokerHangs(t *testing.T) {
 		}
 		return key
 	}
-	if f := auditEventually(t, openStore(t, storeURL).Read, []string{send(1)}, soon); f.err() != nil {
+	if f := auditEventually(t, storetest.Open(t, storeURL).Read, []string{send(1)}, soon); f.err() != nil {
 		t.Fatal(f.err())
 	}
 	thaw := proxy.Freeze()

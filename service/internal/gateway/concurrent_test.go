@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/waybill-go/waybill/internal/testkit"
+	"github.com/waybill-go/waybill/service/internal/store/storetest"
 )
 
 // Of 1,000 requests at once, for 200 keys, each gets the answer that it would get alone: for each
@@ -49,7 +50,7 @@ func TestConcurrentRequests(t *testing.T) {
 				t.Errorf("key %d: %s: %+v", key, fault, got)
 			}
 		}
-		if n := len(stored(t, openStore(t, storeURL).Read)); n != keys {
+		if n := len(stored(t, storetest.Open(t, storeURL).Read)); n != keys {
 			t.Errorf("%d events are stored, want %d", n, keys)
 		}
 	})
@@ -152,7 +153,7 @@ func TestCrashOfGroups(t *testing.T) {
 		stop()
 		running.Wait()
 		sender.close()
-		known := stored(t, openStore(t, storeURL).Read)
+		known := stored(t, storetest.Open(t, storeURL).Read)
 		for _, key := range accepted {
 			if !known[key] {
 				t.Errorf("%s was accepted, and is not stored once", key)

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/waybill-go/waybill/internal/testserver"
+	"github.com/waybill-go/waybill/service/internal/store/storetest"
 )
 
 // column is where an SQL database has a field of the specification.
@@ -58,7 +59,7 @@ func TestConformanceColumns(t *testing.T) {
 	} {
 		t.Run(db.name, func(t *testing.T) {
 			t.Parallel()
-			s := openStore(t, db.open(t))
+			s := storetest.Open(t, db.open(t))
 			if _, err := s.Migrate(t.Context()); err != nil {
 				t.Fatal(err)
 			}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/waybill-go/waybill/internal/testkit"
 	"github.com/waybill-go/waybill/internal/testserver"
+	"github.com/waybill-go/waybill/service/internal/store/storetest"
 )
 
 // Kills of a gateway. crashLeaseTTL is short, so that one that starts has its
@@ -60,7 +61,7 @@ func TestCrash(t *testing.T) {
 	onEachStore(t, func(t *testing.T, storeURL string) {
 		s := newStorm(t, storeURL, func() *exec.Cmd { return exec.Command(binary, "run") })
 		accepted, last := s.rage(kills, s.killAnywhere)
-		db := openStore(t, storeURL).Read
+		db := storetest.Open(t, storeURL).Read
 		if f := auditEventually(t, db, accepted, patient); f.err() != nil {
 			t.Fatalf("%v\nthe gateway: %s", f.err(), last.Said())
 		}
@@ -99,7 +100,7 @@ func TestCrashTestFindsFaults(t *testing.T) {
 					return cmd
 				})
 				accepted, last := s.rage(kills, s.killBusy)
-				db := openStore(t, storeURL).Read
+				db := storetest.Open(t, storeURL).Read
 				if fault == slow {
 					if f := auditEventually(t, db, accepted, patient); f.err() != nil {
 						t.Fatalf("a gateway without a fault: %v\nthe gateway: %s", f.err(), last.Said())

@@ -14,6 +14,7 @@ import (
 	"github.com/waybill-go/waybill/internal/testkit"
 	"github.com/waybill-go/waybill/internal/testserver"
 	"github.com/waybill-go/waybill/service/internal/store"
+	"github.com/waybill-go/waybill/service/internal/store/storetest"
 )
 
 // What the gateway answered 202 for is on the disk: between one acceptance and the
@@ -81,7 +82,7 @@ func syncedCommits(trace []byte, name string) (n int) {
 func TestPostgresSyncsEachCommit(t *testing.T) {
 	t.Parallel()
 	address := testserver.PrivatePostgres(t).URL()
-	db := openStore(t, address)
+	db := storetest.Open(t, address)
 	if _, err := db.Migrate(t.Context()); err != nil {
 		t.Fatal(err)
 	}

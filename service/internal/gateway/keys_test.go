@@ -18,6 +18,7 @@ import (
 	"github.com/waybill-go/waybill/eventing"
 	"github.com/waybill-go/waybill/internal/testkit"
 	"github.com/waybill-go/waybill/service/internal/credentials"
+	"github.com/waybill-go/waybill/service/internal/store/storetest"
 )
 
 // record is a log that a test reads while it is written.
@@ -234,7 +235,7 @@ func TestActsOverHTTP(t *testing.T) {
 	if status, text := ask(http.MethodPost, to+"/replay", anna, `{"note": "again"}`); status != http.StatusOK {
 		t.Errorf("replay: %d: %s", status, text)
 	}
-	store := openStore(t, cfg.StoreURL)
+	store := storetest.Open(t, cfg.StoreURL)
 	testkit.Eventually(t, soon, func() error { // it has died once more
 		found, err := eventing.NewDeadLetters(store.Events).List(t.Context(), eventing.DeadLetterFilter{Status: eventing.StatusPending})
 		if err != nil || len(found) != 1 || len(found[0].Acts) == 0 || found[0].Acts[0].By != "anna" || found[0].Acts[0].Note != "again" {

@@ -17,6 +17,7 @@ import (
 	"github.com/waybill-go/waybill/internal/testkit"
 	"github.com/waybill-go/waybill/service/internal/backend"
 	"github.com/waybill-go/waybill/service/internal/courier"
+	"github.com/waybill-go/waybill/service/internal/store/storetest"
 )
 
 // What the intake's rules allow it takes, however it has to be encoded.
@@ -107,7 +108,7 @@ func TestEventThatDiedBeforeTheWorker(t *testing.T) {
 // other way round.
 func TestDeadLetterAndItsMessageAreOne(t *testing.T) {
 	t.Parallel()
-	s := openStore(t, "sqlite:"+filepath.Join(t.TempDir(), "waybill.db"))
+	s := storetest.Open(t, "sqlite:"+filepath.Join(t.TempDir(), "waybill.db"))
 	count := func() (letters, messages int) {
 		t.Helper()
 		if err := s.Read.QueryRowContext(t.Context(), `SELECT (SELECT count(*) FROM dead_letter_consumers),

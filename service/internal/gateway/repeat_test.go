@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/waybill-go/waybill/internal/testkit"
+	"github.com/waybill-go/waybill/service/internal/store/storetest"
 )
 
 // serve runs a gateway in this process until the test ends, and returns its URL.
@@ -32,7 +33,7 @@ func TestRepeats(t *testing.T) {
 	onEachStore(t, func(t *testing.T, storeURL string) {
 		s := newSender(serve(t, testConfig(storeURL, "secret")), "secret", repeats)
 		defer s.close()
-		db := openStore(t, storeURL).Read
+		db := storetest.Open(t, storeURL).Read
 		body, key := event(1, 1, time.Now())
 
 		traces := atOnce(t, s, body)
@@ -97,7 +98,7 @@ func TestRacingBodies(t *testing.T) {
 		if count[http.StatusAccepted] != 1 || count[http.StatusConflict] != repeats-1 {
 			t.Errorf("answers by status: %v, want one 202 and %d 409s", count, repeats-1)
 		}
-		if f := auditEventually(t, openStore(t, storeURL).Read, []string{key}, soon); f.err() != nil {
+		if f := auditEventually(t, storetest.Open(t, storeURL).Read, []string{key}, soon); f.err() != nil {
 			t.Error(f.err())
 		}
 	})

@@ -11,6 +11,7 @@ import (
 	"github.com/waybill-go/waybill/eventing"
 	"github.com/waybill-go/waybill/internal/testkit"
 	"github.com/waybill-go/waybill/internal/testserver"
+	"github.com/waybill-go/waybill/service/internal/store/storetest"
 )
 
 // replaySQL is the documented statement, word for word.
@@ -137,7 +138,7 @@ func TestTwoDispatchersAdopt(t *testing.T) {
 		x.breaks()
 		x.script(script.String())
 		x.dispatch(x.store, "second")
-		x.dispatch(openStore(t, address), "third")
+		x.dispatch(storetest.Open(t, address), "third")
 		each(count{"billing": 2, "mail": 2, "stock": 1}, count{"billing": 1, "mail": 1, "stock": 1})
 	})
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/waybill-go/waybill/eventing"
 	"github.com/waybill-go/waybill/service/internal/courier"
 	"github.com/waybill-go/waybill/service/internal/schemas/schematest"
+	"github.com/waybill-go/waybill/service/internal/store/storetest"
 )
 
 // What goes to the queues satisfies the schemas that are published.
@@ -23,7 +24,7 @@ func TestMessagesSatisfySchemas(t *testing.T) {
 	}
 	var encoded []byte
 	id := courier.EventID("courier-x", key)
-	if err := openStore(t, cfg.StoreURL).Read.QueryRowContext(t.Context(), `SELECT payload FROM event_outbox WHERE event_id = $1`, id).Scan(&encoded); err != nil {
+	if err := storetest.Open(t, cfg.StoreURL).Read.QueryRowContext(t.Context(), `SELECT payload FROM event_outbox WHERE event_id = $1`, id).Scan(&encoded); err != nil {
 		t.Fatal(err)
 	}
 	accepted, err := eventing.DecodeEnvelope(encoded)

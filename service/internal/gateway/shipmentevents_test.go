@@ -19,6 +19,7 @@ import (
 	"github.com/waybill-go/waybill/internal/testkit"
 	"github.com/waybill-go/waybill/service/internal/courier"
 	"github.com/waybill-go/waybill/service/internal/schemas/schematest"
+	"github.com/waybill-go/waybill/service/internal/store/storetest"
 	"github.com/waybill-go/waybill/service/internal/worker"
 )
 
@@ -31,7 +32,7 @@ func TestShipmentEvents(t *testing.T) {
 		s := newSender(serve(t, cfg), "secret", 1)
 		defer s.close()
 		changes := listen(t, brokerURL, worker.StateQueue)
-		db := openStore(t, storeURL).Read
+		db := storetest.Open(t, storeURL).Read
 		var keys []string
 		accept := func(n int, second int, fields string) (traceID string) {
 			t.Helper()
@@ -85,7 +86,7 @@ func TestShipmentEvents(t *testing.T) {
 func TestQueuesThatNobodyReads(t *testing.T) {
 	t.Parallel()
 	storeURL := "sqlite:" + filepath.Join(t.TempDir(), "waybill.db")
-	db := openStore(t, storeURL)
+	db := storetest.Open(t, storeURL)
 	if err := db.Events.InTx(t.Context(), func(tx *sql.Tx) error {
 		var rows []eventing.OutboxRow
 		for _, queue := range []string{worker.StateQueue, deadLetterQueue} {
@@ -164,7 +165,7 @@ func TestShipmentEventsAreBounded(t *testing.T) {
 
 func lengthOf(t *testing.T, brokerURL string) func(topic string) int64 {
 	if !strings.HasPrefix(brokerURL, "redis") {
-		db := openStore(t, brokerURL).Read
+		db := storetest.Open(t, brokerURL).Read
 		return func(topic string) (n int64) {
 			if err := db.QueryRowContext(t.Context(), `SELECT count(*) FROM "watermill_`+topic+`"`).Scan(&n); err != nil {
 				t.Fatal(err)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/waybill-go/waybill/internal/testkit"
 	"github.com/waybill-go/waybill/internal/testserver"
+	"github.com/waybill-go/waybill/service/internal/store/storetest"
 )
 
 // split is a gateway of three processes. They are restarted, and the broker may be.
@@ -123,7 +124,7 @@ func splitCrash(t *testing.T, s *split, restartBroker func()) {
 		restartBroker()
 	}
 	accepted := c.stop()
-	db := openStore(t, s.storeURL).Read
+	db := storetest.Open(t, s.storeURL).Read
 	if f := auditEventually(t, db, accepted, patient); f.err() != nil {
 		t.Fatalf("%v\nthe gateway: %s", f.err(), s.running["worker"].Said())
 	}

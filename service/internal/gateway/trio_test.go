@@ -16,6 +16,7 @@ import (
 	"github.com/waybill-go/waybill/internal/testserver"
 	"github.com/waybill-go/waybill/router"
 	"github.com/waybill-go/waybill/service/internal/store"
+	"github.com/waybill-go/waybill/service/internal/store/storetest"
 )
 
 // thing is the payload of the trio's events.
@@ -44,7 +45,7 @@ var trioConsumers = []string{"billing", "mail", "stock"}
 // newTrio returns a system whose consumers run and whose dispatcher does not yet.
 func newTrio(t *testing.T, address, brokerURL string) *trio {
 	t.Helper()
-	x := &trio{T: t, address: address, store: openStore(t, address), broker: openBroker(t, brokerURL), broken: map[string]bool{}}
+	x := &trio{T: t, address: address, store: storetest.Open(t, address), broker: openBroker(t, brokerURL), broken: map[string]bool{}}
 	x.shell = shellOf(t, address)
 	if _, err := x.store.Migrate(t.Context()); err != nil {
 		t.Fatal(err)

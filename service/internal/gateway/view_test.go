@@ -14,6 +14,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"github.com/waybill-go/waybill/service/internal/store"
+	"github.com/waybill-go/waybill/service/internal/store/storetest"
 )
 
 // view looks at a gateway's database beside it.
@@ -37,7 +38,7 @@ func openView(t *testing.T, storeURL string) view {
 	if strings.HasPrefix(storeURL, "mongodb:") {
 		return openMongoView(t, storeURL)
 	}
-	return sqlView{openStore(t, storeURL)}
+	return sqlView{storetest.Open(t, storeURL)}
 }
 
 type sqlView struct{ *store.Store }

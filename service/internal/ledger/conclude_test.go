@@ -10,6 +10,7 @@ import (
 	"github.com/waybill-go/waybill/internal/testserver"
 	"github.com/waybill-go/waybill/service/internal/courier"
 	"github.com/waybill-go/waybill/service/internal/store"
+	"github.com/waybill-go/waybill/service/internal/store/storetest"
 )
 
 // Of the 25 pairs of states a run can make just those that the documented steps lead to; all others leave the
@@ -66,18 +67,7 @@ func onEach(t *testing.T, test func(t *testing.T, s *store.Store, l *Ledger)) {
 	run := func(address func(*testing.T) string) func(*testing.T) {
 		return func(t *testing.T) {
 			t.Parallel()
-			s, err := store.Open(t.Context(), address(t))
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() {
-				if err := s.Close(); err != nil {
-					t.Error(err)
-				}
-			})
-			if _, err := s.Migrate(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			s := storetest.Migrated(t, address(t))
 			test(t, s, New(s, time.Hour))
 		}
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/waybill-go/waybill/service/internal/intake"
 	"github.com/waybill-go/waybill/service/internal/ledger"
 	"github.com/waybill-go/waybill/service/internal/store"
+	"github.com/waybill-go/waybill/service/internal/store/storetest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m, goleak.Cleanup(testserver.Exit)) }
@@ -28,18 +29,7 @@ func open(t *testing.T) (*store.Store, *ledger.Ledger) {
 
 func openAt(t testing.TB, address string) (*store.Store, *ledger.Ledger) {
 	t.Helper()
-	s, err := store.Open(t.Context(), address)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := s.Migrate(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	s := storetest.Migrated(t, address)
 	return s, ledger.New(s, retention)
 }
 

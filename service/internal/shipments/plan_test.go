@@ -10,7 +10,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/waybill-go/waybill/internal/testserver"
-	"github.com/waybill-go/waybill/service/internal/store"
+	"github.com/waybill-go/waybill/service/internal/store/storetest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m, goleak.Cleanup(testserver.Exit)) }
@@ -25,18 +25,7 @@ ANALYZE courier_ledger`
 func TestPlansOfTheLedger(t *testing.T) {
 	t.Parallel()
 	address := testserver.PostgresURL(t)
-	s, err := store.Open(t.Context(), address)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	if _, err := s.Migrate(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	s := storetest.Migrated(t, address)
 	if err := s.Postgres.InTx(t.Context(), func(tx pgx.Tx) error {
 		if _, err := tx.Exec(t.Context(), receivedOnly+`; SET LOCAL plan_cache_mode = force_generic_plan`); err != nil {
 			return err

@@ -10,7 +10,7 @@ import (
 	"github.com/waybill-go/waybill/service/internal/courier"
 )
 
-// postgresOne does all of [Shipments.Process] for one event in one round trip. Its parts see
+// postgresOne does all of [Postgres.Process] for one event in one round trip. Its parts see
 // the ledger as it was before: a twin that is about to commit is found by the inbox, whose key both insert.
 var postgresOne = `WITH known AS (SELECT 1 WHERE (` + statusOf + `$10) = 'processed'),
 changed AS (` + upsertFor("timestamptz") + `),

@@ -12,7 +12,8 @@ import (
 	"github.com/waybill-go/waybill/service/internal/store"
 )
 
-// Shipments is the projection's repository.
+// Shipments is the projection's repository. A part of a shipment changes only if the event is newer than the one it is
+// from, by event time and, in a tie, key: so it ends alike in whatever order events come.
 type Shipments struct{ store *store.Store }
 
 // New returns the projection of a store.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/waybill-go/waybill/internal/testserver"
 	"github.com/waybill-go/waybill/service/internal/store"
+	"github.com/waybill-go/waybill/service/internal/store/storetest"
 )
 
 // What is pending is counted from its index, up to the limit, with and without a partition.
@@ -16,18 +17,7 @@ func TestPending(t *testing.T) {
 	t.Parallel()
 	for name, address := range map[string]string{"sqlite": "sqlite:" + filepath.Join(t.TempDir(), "waybill.db"), "postgres": testserver.PostgresURL(t)} {
 		t.Run(name, func(t *testing.T) {
-			s, err := store.Open(t.Context(), address)
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() {
-				if err := s.Close(); err != nil {
-					t.Error(err)
-				}
-			})
-			if _, err := s.Migrate(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			s := storetest.Migrated(t, address)
 			insert := func(tx *sql.Tx, id int, status, partition string) error {
 				_, err := tx.ExecContext(t.Context(), fmt.Sprintf(`INSERT INTO event_outbox (id, event_id, event_type, payload, status, partition) VALUES ('%[1]d', '%[1]d', 't', '{}', '%[2]s', %[3]s)`, id, status, partition))
 				return err

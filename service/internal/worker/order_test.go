@@ -19,6 +19,7 @@ import (
 	"github.com/waybill-go/waybill/service/internal/courier"
 	"github.com/waybill-go/waybill/service/internal/shipments"
 	"github.com/waybill-go/waybill/service/internal/store"
+	"github.com/waybill-go/waybill/service/internal/store/storetest"
 )
 
 // projection is what these tests need of a store.
@@ -51,18 +52,7 @@ type sqlProjection struct {
 
 func openSQL(t *testing.T, address string) projection {
 	t.Helper()
-	s, err := store.Open(t.Context(), address)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	if _, err := s.Migrate(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	s := storetest.Migrated(t, address)
 	return sqlProjection{s, shipments.New(s)}
 }
 

@@ -25,6 +25,7 @@ import (
 	"github.com/waybill-go/waybill/service/internal/ledger"
 	"github.com/waybill-go/waybill/service/internal/shipments"
 	"github.com/waybill-go/waybill/service/internal/store"
+	"github.com/waybill-go/waybill/service/internal/store/storetest"
 	"github.com/waybill-go/waybill/service/internal/worker"
 )
 
@@ -48,15 +49,7 @@ var policy = eventing.Policy{Retry: eventing.RetryPolicy{
 // newSystem makes one whose worker has up to batch events in a transaction.
 func newSystem(t *testing.T, batch int) *system {
 	t.Helper()
-	s, err := store.Open(t.Context(), "sqlite:"+filepath.Join(t.TempDir(), "waybill.db"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	s := storetest.Open(t, "sqlite:"+filepath.Join(t.TempDir(), "waybill.db"))
 	l := ledger.New(s, 30*24*time.Hour)
 	return &system{
 		T: t, store: s, ledger: l, batch: batch, clock: eventingtest.NewClock(),
