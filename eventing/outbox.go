@@ -80,7 +80,8 @@ func NewOutbox[Tx any](store OutboxStore[Tx], cfg OutboxConfig) *Outbox[Tx] {
 // Append adds the events to the outbox as part of tx: they will be dispatched,
 // at least once, if and only if tx commits. They are completed (see [Header])
 // and checked first: an [*InvalidEventError] says which one is at fault, and
-// nothing has been written then. After any other error roll tx back.
+// nothing has been written then. After any other error roll tx back. A store may
+// write them as late as the commit, which fails if that does: pgstore with pgx.
 //
 // Dispatchers find the events at once where the store tells of them, as Postgres does, or
 // within their poll interval; with [Outbox.InTx], those of this process at once.

@@ -80,9 +80,15 @@ func outboxOperations[Tx any]() []operation[Tx] {
 	return []operation[Tx]{
 		{name: "append one", prepare: nothing[Tx], do: appending(nil, row("e1", "")), done: exists},
 		{name: "append many, keys locked", prepare: nothing[Tx], do: appending([]string{"K", "L"}, row("e1", "K"), row("e2", "L"), row("e3", "")), done: exists},
+		{name: "append alone", prepare: nothing[Tx], do: func(ctx context.Context, w work[Tx]) (any, error) {
+			return nil, w.db.InTx(ctx, func(tx Tx) error { return w.db.AppendRows(ctx, tx, []eventing.OutboxRow{row("e1", "")}) })
+		}, done: exists},
+		{name: "append, then write", prepare: nothing[Tx], do: func(ctx context.Context, w work[Tx]) (any, error) {
+			return nil, w.db.InTx(ctx, func(tx Tx) error { return appendAndWrite(ctx, w, tx) })
+		}, done: exists},
 		{name: "append and fail", prepare: nothing[Tx], do: func(ctx context.Context, w work[Tx]) (any, error) {
 			err := w.db.InTx(ctx, func(tx Tx) error {
-				if err := w.db.AppendRows(ctx, tx, []eventing.OutboxRow{row("e1", "")}); err != nil {
+				if err := appendAndWrite(ctx, w, tx); err != nil {
 					return err
 				}
 				return errOwn
@@ -90,6 +96,13 @@ func outboxOperations[Tx any]() []operation[Tx] {
 			return refused(err, errOwn)
 		}},
 	}
+}
+
+func appendAndWrite[Tx any](ctx context.Context, w work[Tx], tx Tx) error {
+	if err := w.db.AppendRows(ctx, tx, []eventing.OutboxRow{row("e1", "")}); err != nil {
+		return err
+	}
+	return w.db.Effect(ctx, tx, "producer", "e1")
 }
 
 func leaseOperations[Tx any]() []operation[Tx] {

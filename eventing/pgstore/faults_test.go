@@ -121,7 +121,7 @@ func (s *subject[Tx]) strike(k kind, n int) {
 	where := fmt.Sprintf("%s at statement %d, %s", k.name, n, firstLine(hit.sql))
 	own := hit.sql == sqltest.InsertEffect // an error of the caller's is returned as it is
 	switch {
-	case own && s.op.insists:
+	case own && s.op.insists && (!hit.begins || !errors.Is(k.typed, eventing.ErrUnavailable)): // else it begins on another connection
 		s.recorded(where, err)
 		return
 	case err == nil:

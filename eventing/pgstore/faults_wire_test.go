@@ -34,6 +34,7 @@ type faulty struct {
 // hit is the statement that was made to fail.
 type hit struct {
 	sql    string
+	batch  bool
 	begins bool // a transaction
 	inTx   bool // it is in one, or begins it
 }
@@ -79,7 +80,7 @@ func (f *faulty) seen() map[string]bool {
 
 // TraceQueryStart implements [pgx.QueryTracer].
 func (f *faulty) TraceQueryStart(ctx context.Context, c *pgx.Conn, data pgx.TraceQueryStartData) context.Context {
-	f.begin(ctx, c, data.SQL, false)
+	f.begin(ctx, c, hit{sql: data.SQL})
 	return ctx
 }
 
@@ -87,27 +88,27 @@ func (f *faulty) TraceQueryStart(ctx context.Context, c *pgx.Conn, data pgx.Trac
 // of them are.
 func (f *faulty) TraceBatchStart(ctx context.Context, c *pgx.Conn, data pgx.TraceBatchStartData) context.Context {
 	queued := data.Batch.QueuedQueries
-	f.begin(ctx, c, queued[len(queued)-1].SQL, queued[0].SQL == "begin")
+	f.begin(ctx, c, hit{sql: queued[len(queued)-1].SQL, batch: true, begins: queued[0].SQL == "begin"})
 	return ctx
 }
 
-func (f *faulty) begin(ctx context.Context, c *pgx.Conn, sql string, begins bool) {
+func (f *faulty) begin(ctx context.Context, c *pgx.Conn, now hit) {
 	if ctx.Value(faultyKey{}) != f {
 		return
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.count++
-	f.texts[sql] = true
-	now := hit{sql: sql, begins: begins, inTx: begins || c.PgConn().TxStatus() != 'I'}
+	f.texts[now.sql] = true
+	now.inTx = now.begins || c.PgConn().TxStatus() != 'I'
 	switch {
 	case f.nth == 0:
 	case f.hit == nil && f.count == f.nth:
 		f.hit = &now
 		f.kind.strike(f, c, now)
-	case f.hit != nil && f.kind.always && sql == f.hit.sql:
+	case f.hit != nil && f.kind.always && now.sql == f.hit.sql:
 		f.kind.strike(f, c, now)
-	case f.hit != nil && f.kind.beside && sql == "rollback":
+	case f.hit != nil && f.kind.beside && now.sql == "rollback":
 		cut(f, c, now)
 	}
 }
@@ -141,12 +142,12 @@ func (f *faulty) met() []string {
 	return f.states
 }
 
-// raise has the server fail the statement. A COMMIT fails at a deferred constraint, as
+// raise has the server fail the statement. A COMMIT by itself fails at a deferred constraint, as
 // it does in life: the server has ended the transaction then.
 func raise(code string) func(*faulty, *pgx.Conn, hit) {
 	return func(_ *faulty, c *pgx.Conn, at hit) {
 		instead := fmt.Sprintf(`DO $$ BEGIN RAISE EXCEPTION 'injected' USING ERRCODE = '%s'; END $$`, code)
-		if at.sql == "commit" {
+		if at.sql == "commit" && !at.batch {
 			instead = fmt.Sprintf(`INSERT INTO kept.refused VALUES ('%s'); commit`, code)
 		}
 		w := wireOf(c)

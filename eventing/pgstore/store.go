@@ -41,13 +41,21 @@ func New(pool *pgxpool.Pool) *Store {
 }
 
 // InTx runs fn in a transaction, which begins at the server with the first statement, in the same round trip. Before
-// that, fn holds a connection of the pool.
+// that, fn holds a connection of the pool. What fn appends is written with the transaction's next statement or, if none
+// follows, in one round trip with COMMIT. If it cannot be written, that statement fails, and InTx does.
 func (s *Store) InTx(ctx context.Context, fn func(tx pgx.Tx) error) error {
-	return sqlstore.InTx(ctx, s.db, func(tx sqlstore.Tx) error { return fn(tx.Raw().(pgx.Tx)) })
+	return sqlstore.InTx(ctx, s.db, func(tx sqlstore.Tx) error {
+		lazy := tx.(pgTx).tx
+		lazy.defers = true
+		return fn(lazy)
+	})
 }
 
-// AppendRows inserts pending rows.
+// AppendRows inserts pending rows, at once or, in a transaction of [Store.InTx], later.
 func (s *Store) AppendRows(ctx context.Context, tx pgx.Tx, rows []eventing.OutboxRow) error {
+	if lazy, ok := tx.(*lazyTx); ok {
+		return s.Store.AppendRows(ctx, deferredConn{pgConn{tx}, lazy}, rows)
+	}
 	return s.Store.AppendRows(ctx, pgConn{tx}, rows)
 }
 

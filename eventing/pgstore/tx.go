@@ -23,13 +23,18 @@ type lazyTx struct {
 	batches  bool          // statements can be batched as they are
 	rows     *firstRows    // of its first statement
 	beginErr error         // why the server, or the way to it, did not let it begin
+	defers   bool          // what is appended waits
+	waiting  []sqlstore.Statement
+	lost     error // why what has waited was not done
 }
 
-// begin begins it, unless it has begun, in a round trip of its own.
+// begin begins it, unless it has begun, and does what waits, in a round trip of its own.
 func (t *lazyTx) begin(ctx context.Context) error {
 	switch {
 	case t.rows != nil && !t.rows.closed: // pgx would give the connection up
 		return errUnread
+	case len(t.waiting) > 0:
+		return t.flush(ctx)
 	case t.Tx != nil:
 		return nil
 	}
@@ -79,7 +84,7 @@ func (t *lazyTx) fail(ctx context.Context, err error) {
 
 // first begins it with a statement, of which it returns the results, or alone: then they are nil.
 func (t *lazyTx) first(ctx context.Context, query string, args []any) (pgx.BatchResults, error) {
-	if t.Tx != nil || alone(args) {
+	if t.Tx != nil || len(t.waiting) > 0 || alone(args) {
 		return nil, t.begin(ctx)
 	}
 	return t.beginWith(ctx, sqlstore.Statement{Query: query, Args: args})
@@ -223,6 +228,7 @@ func (t *lazyTx) Prepare(ctx context.Context, name, query string) (*pgconn.State
 
 // Begin implements [pgx.Tx]: it makes a savepoint.
 func (t *lazyTx) Begin(ctx context.Context) (pgx.Tx, error) {
+	t.defers = false // lest it be written within the savepoint, or not, by chance
 	if err := t.begin(ctx); err != nil {
 		return nil, err
 	}
@@ -246,6 +252,7 @@ const beginTimeout = 10 * time.Second
 // insist begins it for those who cannot be told if that fails. Then its connection is closed, lest something be done on it that
 // is no part of a transaction.
 func (t *lazyTx) insist() {
+	t.defers = false // past what is done on the connection
 	ctx, cancel := context.WithTimeout(context.Background(), beginTimeout)
 	defer cancel()
 	if err := t.begin(ctx); err != nil && t.Tx == nil {
@@ -257,10 +264,18 @@ func (t *lazyTx) insist() {
 }
 
 // Commit implements [pgx.Tx].
-func (t *lazyTx) Commit(ctx context.Context) error { return t.end(ctx, pgx.Tx.Commit) }
+func (t *lazyTx) Commit(ctx context.Context) error {
+	if len(t.waiting) > 0 || t.lost != nil {
+		return t.flushAndCommit(ctx)
+	}
+	return t.end(ctx, pgx.Tx.Commit)
+}
 
 // Rollback implements [pgx.Tx].
-func (t *lazyTx) Rollback(ctx context.Context) error { return t.end(ctx, pgx.Tx.Rollback) }
+func (t *lazyTx) Rollback(ctx context.Context) error {
+	t.waiting = nil
+	return t.end(ctx, pgx.Tx.Rollback)
+}
 
 func (t *lazyTx) end(ctx context.Context, how func(pgx.Tx, context.Context) error) (err error) {
 	switch {
@@ -271,11 +286,15 @@ func (t *lazyTx) end(ctx context.Context, how func(pgx.Tx, context.Context) erro
 	default:
 		err = how(t.Tx, ctx)
 	}
+	t.release()
+	return err
+}
+
+func (t *lazyTx) release() {
 	if t.conn != nil {
 		t.conn.Release()
 		t.conn = nil
 	}
-	return err
 }
 
 // closedTx returns a transaction that has ended.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"path"
 	"reflect"
 	"slices"
 	"sync/atomic"
@@ -19,6 +20,10 @@ import (
 	"github.com/waybill-go/waybill/eventing/pgstore"
 	"github.com/waybill-go/waybill/internal/testkit"
 )
+
+var modes = []pgx.QueryExecMode{
+	pgx.QueryExecModeCacheStatement, pgx.QueryExecModeCacheDescribe, pgx.QueryExecModeDescribeExec, pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol,
+}
 
 // uses are what a transaction can be begun with, and what comes of each.
 var uses = map[string]func(ctx context.Context, tx pgx.Tx) (any, error){
@@ -160,8 +165,11 @@ type outcome struct {
 	state, ended   string
 	noRows, closed bool
 	again          string // another statement, before the end
-	notes          []string
+	notes, events  []string
 }
+
+// When an event is appended: before the transaction is used, or after that, or not.
+var appends = []string{"", "before", "after"}
 
 // A transaction of the store is what one of pgx is, whatever it begins with.
 func TestTxIsAsThatOfPgx(t *testing.T) {
@@ -175,44 +183,49 @@ func TestTxIsAsThatOfPgx(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	for _, mode := range []pgx.QueryExecMode{
-		pgx.QueryExecModeCacheStatement, pgx.QueryExecModeCacheDescribe, pgx.QueryExecModeDescribeExec, pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol,
-	} {
+	for _, mode := range modes {
 		pool := otherPool(t, d, func(c *pgxpool.Config) { c.ConnConfig.DefaultQueryExecMode = mode })
 		store := pgstore.New(pool)
 		theirs := func(ctx context.Context, fn func(pgx.Tx) error) error { return pgx.BeginFunc(ctx, pool, fn) }
 		for name, use := range uses {
-			t.Run(mode.String()+"/"+name, func(t *testing.T) {
-				want, got := outcomeOf(t, pool, theirs, use), outcomeOf(t, pool, store.InTx, use)
-				if !reflect.DeepEqual(got, want) {
-					t.Errorf("\n got %+v\nwant %+v", got, want)
-				}
-			})
+			for _, when := range appends {
+				t.Run(path.Join(mode.String(), name, when), func(t *testing.T) {
+					want, got := outcomeOf(t, pool, theirs, use, when), outcomeOf(t, pool, store.InTx, use, when)
+					if !reflect.DeepEqual(got, want) {
+						t.Errorf("\n got %+v\nwant %+v", got, want)
+					}
+				})
+			}
 		}
 	}
 }
 
-func outcomeOf(t *testing.T, pool *pgxpool.Pool, inTx func(context.Context, func(pgx.Tx) error) error, use func(context.Context, pgx.Tx) (any, error)) (o outcome) {
+func outcomeOf(t *testing.T, pool *pgxpool.Pool, inTx func(context.Context, func(pgx.Tx) error) error, use func(context.Context, pgx.Tx) (any, error), when string) (o outcome) {
 	t.Helper()
-	ctx := t.Context()
-	if _, err := pool.Exec(ctx, `TRUNCATE notes`); err != nil {
+	ctx, outbox, event := t.Context(), eventing.NewOutbox(pgstore.New(pool), eventing.OutboxConfig{}), eventing.New("", "", notice{})
+	event.ID = "e1"
+	if _, err := pool.Exec(ctx, `DELETE FROM notes; DELETE FROM event_outbox`); err != nil {
 		t.Fatal(err)
 	}
 	err := inTx(ctx, func(tx pgx.Tx) error {
+		if when == "before" {
+			if err := outbox.Append(ctx, tx, event); err != nil {
+				return err
+			}
+		}
 		answer, err := use(ctx, tx)
 		o.answer, o.state, o.noRows, o.closed = answer, sqlStateOf(err), errors.Is(err, pgx.ErrNoRows), errors.Is(err, pgx.ErrTxClosed)
+		if when == "after" {
+			_ = outbox.Append(ctx, tx, event) // what is wrong may be told later
+		}
 		_, err = tx.Exec(ctx, `INSERT INTO notes VALUES ($1)`, "last")
 		o.again = sqlStateOf(err)
 		return nil
 	})
-	o.ended = sqlStateOf(err)
-	rows, err := pool.Query(ctx, `SELECT note FROM notes ORDER BY note`)
-	if err != nil {
-		t.Fatal(err)
+	if o.ended = sqlStateOf(err); err != nil && when != "" {
+		o.ended = "an error" // that of the append, or of the end
 	}
-	if o.notes, err = pgx.CollectRows(rows, pgx.RowTo[string]); err != nil {
-		t.Fatal(err)
-	}
+	o.notes, o.events = textsOf(t, pool, `SELECT note FROM notes ORDER BY note`), textsOf(t, pool, `SELECT event_id FROM event_outbox`)
 	testkit.Eventually(t, 10*time.Second, func() error { // one that is broken is closed behind our back
 		if n := pool.Stat().AcquiredConns(); n != 0 {
 			return fmt.Errorf("%d connections are not given back", n)
@@ -220,6 +233,19 @@ func outcomeOf(t *testing.T, pool *pgxpool.Pool, inTx func(context.Context, func
 		return nil
 	})
 	return o
+}
+
+func textsOf(t *testing.T, pool *pgxpool.Pool, query string) []string {
+	t.Helper()
+	rows, err := pool.Query(t.Context(), query)
+	if err != nil {
+		t.Fatal(err)
+	}
+	texts, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return texts
 }
 
 // sqlStateOf is of an error of the server; of another it says that there is one.
@@ -324,16 +350,8 @@ func TestWhoseFaultItIs(t *testing.T) {
 func TestTxBeginsWithItsFirstStatement(t *testing.T) {
 	t.Parallel()
 	d := take(t)
-	state := func() (states []string) {
-		t.Helper()
-		rows, err := d.pool.Query(t.Context(), `SELECT DISTINCT state FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'lazy'`)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if states, err = pgx.CollectRows(rows, pgx.RowTo[string]); err != nil {
-			t.Fatal(err)
-		}
-		return states
+	state := func() []string {
+		return textsOf(t, d.pool, `SELECT DISTINCT state FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'lazy'`)
 	}
 	pool := otherPool(t, d, nil)
 	store := pgstore.New(pool)

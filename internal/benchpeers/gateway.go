@@ -24,6 +24,7 @@ type intaker struct {
 func intakers() []intaker {
 	return []intaker{
 		{"bare handler, postgres", true, startBare},
+		{"bare handler with a ledger, postgres", true, startBareWithLedger},
 		{"gateway api, postgres", true, startGateway("api")},
 		{"gateway api, sqlite", false, startGateway("api")},
 		{"gateway run, sqlite", false, startGateway("run")},

@@ -13,11 +13,14 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/waybill-go/waybill/eventing/pgstore"
@@ -25,14 +28,16 @@ import (
 
 const (
 	bareCommand = "gateway-bare"
+	bareLedger  = "with-ledger"
 	bareCommits = 1 // at a time: more cost it more than they bring
 	bareGroup   = 256
 )
 
 // bare is the least that takes signed events durably: no check of what is in them, no
-// ledger, no repeats. Concurrent requests share a transaction.
+// repeats. Concurrent requests share a transaction.
 type bare struct {
-	pool *pgxpool.Pool
+	pool   *pgxpool.Pool
+	ledger bool // it inserts what the gateway inserts, into the same two tables
 
 	mu      sync.Mutex
 	waiting []bareRow
@@ -46,7 +51,7 @@ type bareRow struct {
 }
 
 // runBare is the peer's process.
-func runBare(ctx context.Context, _ []string, out io.Writer, progress *log.Logger) error {
+func runBare(ctx context.Context, args []string, out io.Writer, progress *log.Logger) error {
 	dbURL := os.Getenv(appenderURLEnv)
 	if dbURL == "" {
 		return errors.New(bareCommand + " is a part of gateway, which runs it")
@@ -56,14 +61,17 @@ func runBare(ctx context.Context, _ []string, out io.Writer, progress *log.Logge
 		return err
 	}
 	defer pool.Close()
-	if err := pgstore.Migrate(ctx, pool); err != nil { // for event_outbox
-		return err
+	ledger := slices.Contains(args, bareLedger)
+	if !ledger {
+		if err := pgstore.Migrate(ctx, pool); err != nil { // for event_outbox
+			return err
+		}
 	}
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
 		return err
 	}
-	server := &http.Server{Handler: &bare{pool: pool}, ReadHeaderTimeout: 5 * time.Second, ErrorLog: progress}
+	server := &http.Server{Handler: &bare{pool: pool, ledger: ledger}, ReadHeaderTimeout: 5 * time.Second, ErrorLog: progress}
 	defer context.AfterFunc(ctx, func() { _ = server.Close() })()
 	if err := json.NewEncoder(out).Encode(map[string]string{"url": "http://" + listener.Addr().String()}); err != nil {
 		return err
@@ -162,18 +170,37 @@ func (b *bare) commit() {
 	}
 }
 
-// insert is a transaction: a statement by itself is one.
+const (
+	bareAppend = `
+INSERT INTO event_outbox (id, event_id, event_type, payload, ordering_key, partition, created_at)
+SELECT id, id, 'shipment.status.updated', payload, key, partition, now() FROM unnest($1::text[], $2::text[], $3::text[], $4::smallint[])
+	AS row (id, payload, key, partition)`
+
+	bareEnter = `
+INSERT INTO courier_ledger (idempotency_key, envelope_id, event_id, event_type, source, shipment_id, occurred_at, received_at, trace_id, body_hash, status,
+	first_seen_at, updated_at)
+SELECT 'courier-x:' || id, id, 'evt_' || id, 'shipment.status.updated', 'courier-x', key, now(), now(), trace, hash, 'received', now(), now()
+FROM unnest($1::text[], $2::text[], $3::text[], $4::text[]) AS row (id, key, trace, hash)`
+)
+
+// insert is a transaction: a batch by itself is one.
 func (b *bare) insert(group []bareRow) error {
 	n := len(group)
 	ids, payloads, keys, partitions := make([]string, n), make([]string, n), make([]string, n), make([]int16, n)
 	for i, row := range group {
 		ids[i], payloads[i], keys[i], partitions[i] = row.id.String(), row.payload, "shipment:shp_"+strconv.Itoa(int(row.id[0])), int16(row.id[1]%32)
 	}
-	_, err := b.pool.Exec(context.Background(), `
-INSERT INTO event_outbox (id, event_id, event_type, payload, ordering_key, partition, created_at)
-SELECT id, id, 'shipment.status.updated', payload, key, partition, now() FROM unnest($1::text[], $2::text[], $3::text[], $4::smallint[])
-	AS row (id, payload, key, partition)`, ids, payloads, keys, partitions)
-	if err != nil {
+	batch := &pgx.Batch{}
+	if b.ledger {
+		traces, hashes := make([]string, n), make([]string, n)
+		for i := range group {
+			traces[i] = strings.ReplaceAll(ids[i], "-", "")
+			hashes[i] = traces[i] + traces[i] // as long as one
+		}
+		batch.Queue(bareEnter, ids, keys, traces, hashes)
+	}
+	batch.Queue(bareAppend, ids, payloads, keys, partitions)
+	if err := b.pool.SendBatch(context.Background(), batch).Close(); err != nil {
 		return fmt.Errorf("insert: %w", err)
 	}
 	return nil

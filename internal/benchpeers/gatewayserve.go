@@ -84,9 +84,22 @@ func startGateway(command string) func(context.Context, *gatewayBench, string) (
 
 // startBare starts this program as [runBare].
 func startBare(ctx context.Context, _ *gatewayBench, storeURL string) (*served, error) {
+	return startSelf(ctx, storeURL, bareCommand)
+}
+
+// startBareWithLedger does so on a database that has the gateway's tables.
+func startBareWithLedger(ctx context.Context, g *gatewayBench, storeURL string) (*served, error) {
+	migrate := exec.CommandContext(ctx, g.binary, "migrate", "up", "--store-url", storeURL) //nolint:gosec // G204: what the user names
+	if out, err := migrate.CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("%s migrate up: %w\n%s", g.binary, err, out)
+	}
+	return startSelf(ctx, storeURL, bareCommand, bareLedger)
+}
+
+func startSelf(ctx context.Context, storeURL string, args ...string) (*served, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, fmt.Errorf("find this program: %w", err)
 	}
-	return startServer(ctx, exec.CommandContext(ctx, self, bareCommand), appenderURLEnv+"="+storeURL) //nolint:gosec // G204: ourselves
+	return startServer(ctx, exec.CommandContext(ctx, self, args...), appenderURLEnv+"="+storeURL) //nolint:gosec // G204: ourselves
 }

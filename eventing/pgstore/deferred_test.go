@@ -1,0 +1,221 @@
+package pgstore_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/waybill-go/waybill/eventing"
+	"github.com/waybill-go/waybill/eventing/pgstore"
+)
+
+// appender appends in transactions of one connection.
+type appender struct {
+	*testing.T
+	d      database
+	pool   *pgxpool.Pool
+	outbox *eventing.Outbox[pgx.Tx]
+	trips  trips
+}
+
+func newAppender(t *testing.T) *appender {
+	a := &appender{T: t, d: take(t)}
+	a.pool = otherPool(t, a.d, func(c *pgxpool.Config) { c.MaxConns, c.ConnConfig.Tracer = 1, &a.trips })
+	a.outbox = eventing.NewOutbox(pgstore.New(a.pool), eventing.OutboxConfig{})
+	return a
+}
+
+func (a *appender) append(tx pgx.Tx, ids ...string) error {
+	for _, id := range ids {
+		e := eventing.New("", "", notice{})
+		e.ID = id
+		if err := a.outbox.Append(a.Context(), tx, e); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (a *appender) stored() []string {
+	return textsOf(a.T, a.d.pool, `SELECT event_id FROM event_outbox ORDER BY seq`)
+}
+
+// What is appended takes a round trip of its own only where a statement follows.
+func TestRoundTripsOfAppend(t *testing.T) {
+	t.Parallel()
+	a := newAppender(t)
+	statement := func(tx pgx.Tx) error {
+		_, err := tx.Exec(a.Context(), `SELECT $1::int`, 1)
+		return err
+	}
+	var ids []string
+	for i := range 100 {
+		ids = append(ids, fmt.Sprint(i))
+	}
+	for name, test := range map[string]struct {
+		fn   func(tx pgx.Tx) error
+		want int32
+	}{
+		"one":                      {func(tx pgx.Tx) error { return a.append(tx, "e1") }, 1},
+		"two":                      {func(tx pgx.Tx) error { return a.append(tx, "e1", "e2") }, 1},
+		"after a statement":        {func(tx pgx.Tx) error { return errors.Join(statement(tx), a.append(tx, "e1")) }, 2},
+		"before a statement":       {func(tx pgx.Tx) error { return errors.Join(a.append(tx, "e1"), statement(tx)) }, 3},
+		"a hundred, one by one":    {func(tx pgx.Tx) error { return a.append(tx, ids...) }, 7},
+		"nothing that is appended": {statement, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for range 2 { // the first time, statements are prepared
+				if _, err := a.d.pool.Exec(t.Context(), `DELETE FROM event_outbox`); err != nil {
+					t.Fatal(err)
+				}
+				a.trips.n.Store(0)
+				if err := a.outbox.InTx(t.Context(), test.fn); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if got := a.trips.n.Load(); got != test.want {
+				t.Errorf("%d round trips, want %d", got, test.want)
+			}
+		})
+	}
+}
+
+// An event that cannot be written fails the transaction, whenever that is known, and leaves the connection as it was.
+func TestAppendThatFails(t *testing.T) {
+	t.Parallel()
+	a := newAppender(t)
+	if err := a.outbox.InTx(t.Context(), func(tx pgx.Tx) error { return a.append(tx, "known") }); err != nil {
+		t.Fatal(err)
+	}
+	var pid uint32
+	for name, fn := range map[string]func(tx pgx.Tx) error{
+		"at the commit": func(tx pgx.Tx) error { return a.append(tx, "new", "known") },
+		"after a statement": func(tx pgx.Tx) error {
+			_, err := tx.Exec(t.Context(), `SELECT $1::int`, 1)
+			return errors.Join(err, a.append(tx, "new", "known"))
+		},
+		"at the next statement": func(tx pgx.Tx) error {
+			if err := a.append(tx, "new", "known"); err != nil {
+				t.Error(err)
+			}
+			_, err := tx.Exec(t.Context(), `SELECT $1::int`, 1)
+			if sqlStateOf(err) != "23505" {
+				t.Errorf("the statement: %v", err)
+			}
+			return nil // InTx fails all the same
+		},
+		"in a savepoint that is rolled back": func(tx pgx.Tx) error {
+			return errors.Join(a.append(tx, "new"), pgx.BeginFunc(t.Context(), tx, func(sp pgx.Tx) error { return a.append(sp, "known") }))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if err := a.outbox.InTx(t.Context(), fn); sqlStateOf(err) != "23505" {
+				t.Errorf("got %v", err)
+			}
+			if got := a.stored(); !slices.Equal(got, []string{"known"}) {
+				t.Errorf("stored: %v", got)
+			}
+			was := pid
+			if err := a.pool.QueryRow(t.Context(), `SELECT pg_backend_pid()`).Scan(&pid); err != nil || was != 0 && was != pid {
+				t.Errorf("the connection is another: %d, %d, %v", was, pid, err)
+			}
+		})
+	}
+}
+
+// Statements that fail, and whose errors are ignored, take no event with them: either all is stored, or InTx fails.
+func TestAppendBeforeWhatFails(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		fails  func(ctx context.Context, tx pgx.Tx) error
+		stored bool
+	}{
+		"its time was up": {func(ctx context.Context, tx pgx.Tx) error {
+			ctx, cancel := context.WithCancel(ctx)
+			cancel()
+			_, err := tx.Exec(ctx, `SELECT $1::int`, 1)
+			return err
+		}, true},
+		"its time runs out": {func(ctx context.Context, tx pgx.Tx) error {
+			ctx, cancel := context.WithTimeout(ctx, 200*time.Millisecond)
+			defer cancel()
+			_, err := tx.Exec(ctx, `SELECT pg_sleep($1)`, 10)
+			return err
+		}, false},
+		"rows are open": {func(ctx context.Context, tx pgx.Tx) error {
+			rows, err := tx.Query(ctx, `SELECT generate_series(1, $1::int)`, 1000)
+			if err != nil {
+				return nil
+			}
+			defer rows.Close()
+			_, err = tx.Exec(ctx, `SELECT $1::int`, 1)
+			return err
+		}, true},
+		"it fails": {func(ctx context.Context, tx pgx.Tx) error {
+			_, err := tx.Exec(ctx, `SELECT 1 / $1::int`, 0)
+			return err
+		}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			a := newAppender(t)
+			err := a.outbox.InTx(t.Context(), func(tx pgx.Tx) error {
+				if err := a.append(tx, "before"); err != nil {
+					t.Error(err)
+				}
+				if err := test.fails(t.Context(), tx); err == nil {
+					t.Error("the statement has not failed")
+				}
+				return a.append(tx, "after")
+			})
+			want := []string{"before", "after"}
+			if !test.stored {
+				want = nil
+			}
+			if got := a.stored(); (err == nil) != test.stored || !slices.Equal(got, want) {
+				t.Errorf("%v, and stored is %v", err, got)
+			}
+		})
+	}
+}
+
+// What the database has against an event only when it commits fails the transaction, too.
+func TestAppendThatFailsAtTheCommit(t *testing.T) {
+	t.Parallel()
+	d := take(t)
+	if _, err := d.pool.Exec(t.Context(), `
+CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'refused' USING ERRCODE = 'P0042'; END $$;
+CREATE CONSTRAINT TRIGGER refuse AFTER INSERT ON event_outbox DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION refuse()`); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if _, err := d.pool.Exec(context.WithoutCancel(t.Context()), `DROP FUNCTION refuse CASCADE`); err != nil {
+			t.Error(err)
+		}
+	})
+	for _, mode := range modes {
+		t.Run(mode.String(), func(t *testing.T) {
+			pool := otherPool(t, d, func(c *pgxpool.Config) { c.ConnConfig.DefaultQueryExecMode = mode })
+			outbox := eventing.NewOutbox(pgstore.New(pool), eventing.OutboxConfig{})
+			for _, statements := range []int{0, 1} {
+				err := outbox.InTx(t.Context(), func(tx pgx.Tx) error {
+					for range statements {
+						if _, err := tx.Exec(t.Context(), `SELECT $1::int`, 1); err != nil {
+							return err
+						}
+					}
+					return outbox.Append(t.Context(), tx, eventing.New("", "", notice{}))
+				})
+				if got := textsOf(t, pool, `SELECT event_id FROM event_outbox`); sqlStateOf(err) != "P0042" || len(got) > 0 {
+					t.Errorf("after %d statements: %v, and stored is %v", statements, err, got)
+				}
+			}
+		})
+	}
+}
