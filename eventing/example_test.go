@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/waybill-go/waybill/eventing"
@@ -42,6 +43,29 @@ func ExampleOutbox_InTx() {
 	// placed: <nil>
 	// not placed: out of stock, false
 	// to send: 1 <nil>
+}
+
+// An event is checked and encoded before its transaction begins, which stays short.
+func ExampleOutboxConfig_Row() {
+	ctx := eventing.WithCorrelationID(context.Background(), "request-1")
+	store := memstore.New()
+
+	order := eventing.New("order", "7", OrderPlaced{"7"})
+	order.ID = "event-1"
+	row, err := eventing.OutboxConfig{}.Row(ctx, order)
+	fmt.Println(row.EventID, row.EventType, row.OrderingKey, err)
+
+	err = store.InTx(ctx, func(tx *memstore.Tx) error { return store.AppendRows(ctx, tx, []eventing.OutboxRow{row}) })
+	stats, _ := store.Stats(ctx)
+	fmt.Println("to send:", stats.Outbox["pending"], err)
+
+	order.AggregateID = strings.Repeat("7", 10_000)
+	_, err = eventing.OutboxConfig{}.Row(ctx, order)
+	fmt.Println(err)
+	// Output:
+	// event-1 OrderPlaced order/7 <nil>
+	// to send: 1 <nil>
+	// invalid event event-1: aggregate_id has 10000 bytes, more than 255
 }
 
 // An envelope as it is stored and sent.

@@ -71,9 +71,6 @@ type Outbox[Tx any] struct {
 
 // NewOutbox returns the outbox of a store.
 func NewOutbox[Tx any](store OutboxStore[Tx], cfg OutboxConfig) *Outbox[Tx] {
-	if cfg.Now == nil {
-		cfg.Now = time.Now
-	}
 	return &Outbox[Tx]{store, cfg}
 }
 
@@ -101,7 +98,7 @@ func (o *Outbox[Tx]) Append(ctx context.Context, tx Tx, events ...Appendable) er
 func (o *Outbox[Tx]) append(ctx context.Context, tx Tx, events []Appendable) error {
 	rows := make([]OutboxRow, len(events))
 	for i, e := range events {
-		row, err := o.row(ctx, e)
+		row, err := o.cfg.Row(ctx, e)
 		if err != nil {
 			return err
 		}
@@ -137,12 +134,18 @@ func (o *Outbox[Tx]) InTx(ctx context.Context, fn func(tx Tx) error) error {
 
 var errNestedTx = errors.New("InTx in a handler that has a transaction of the same store: it would wait for itself where there is one writer; append with the handler's transaction")
 
-func (o *Outbox[Tx]) row(ctx context.Context, a Appendable) (OutboxRow, error) {
+// Row makes the row of an event, as [Outbox.Append] does of each: completes the event with
+// what ctx carries, checks it and encodes it. An error is an [*InvalidEventError]. A store's
+// AppendRows writes it; so what takes time is done before the transaction begins.
+func (c OutboxConfig) Row(ctx context.Context, a Appendable) (OutboxRow, error) {
 	e, err := a.envelope()
 	if err != nil {
 		return OutboxRow{}, err
 	}
-	now := o.cfg.Now().UTC()
+	now := time.Now().UTC()
+	if c.Now != nil {
+		now = c.Now().UTC()
+	}
 	if e.ID == "" {
 		e.ID = newID(now)
 	}
@@ -159,8 +162,8 @@ func (o *Outbox[Tx]) row(ctx context.Context, a Appendable) (OutboxRow, error) {
 		return OutboxRow{}, &InvalidEventError{EventID: e.ID, Field: "event_id", Problem: "begins with " + undecodablePrefix + ", which is reserved"}
 	}
 	lane := e.Lane
-	if lane == "" && o.cfg.Lane != nil {
-		lane = o.cfg.Lane(e)
+	if lane == "" && c.Lane != nil {
+		lane = c.Lane(e)
 	}
 	if lane != "" && lane != Critical {
 		return OutboxRow{}, &InvalidEventError{EventID: e.ID, Field: "lane", Problem: fmt.Sprintf("is %q; there is only %q", lane, Critical)}

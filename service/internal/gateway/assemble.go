@@ -142,16 +142,8 @@ func (g *gateway) newIntake() *intake.Intake {
 	if g.cfg.direct() {
 		return intake.New(intake.Config{Store: &intake.Direct{Publisher: g.broker.publisher, Topic: worker.Queue}, KeepRepeats: true})
 	}
-	cfg := intake.Config{Store: g.backend.Receiver(eventing.OutboxConfig{Now: g.cfg.now})}
-	if !g.backend.Embedded {
-		cfg.Commits = serverCommits
-	}
-	return intake.New(cfg)
+	return intake.New(intake.Config{Store: g.backend.Receiver(eventing.OutboxConfig{Now: g.cfg.now})})
 }
-
-// serverCommits is how many transactions of the intake a server has under way at a time: while it syncs one,
-// the processors work on the other. With more of them groups get smaller, and an event dearer.
-const serverCommits = 2
 
 // letGo closes the connections to the broker.
 func (g *gateway) letGo() error {

@@ -23,8 +23,6 @@ type Config struct {
 	KeepRepeats bool
 	// Timeout bounds a transaction. Default: 10 s.
 	Timeout time.Duration
-	// Commits bounds the transactions that are under way at a time. Default: 1, for a store with one writer.
-	Commits int
 	// MaxGroup bounds the events of a transaction. Default: 256.
 	MaxGroup int
 	// MaxGroupBytes bounds their size; one event may be larger. Default: 4 MiB.
@@ -35,20 +33,20 @@ type Config struct {
 	MaxWaitingBytes int
 }
 
-// Intake implements [httpapi.Acceptor]. While fewer transactions are under way than may be, an event
-// has one to itself, at once; those that come meanwhile go together in the next. Nothing
-// lingers: a group is as large as what came while others were committed.
+// Intake implements [httpapi.Acceptor]. While no transaction is under way, an event has one to
+// itself, at once; those that come meanwhile go together in the next. Nothing lingers: a
+// group is as large as what came while the last was committed.
 type Intake struct {
 	cfg  Config
 	ctx  context.Context // of the transactions: no request's end cancels them
 	stop context.CancelFunc
 
-	committers sync.WaitGroup
+	committer sync.WaitGroup
 
 	mu      sync.Mutex
 	waiting []*request
-	bytes   int // of those that wait
-	running int // committers
+	bytes   int  // of those that wait
+	running bool // the committer
 	closed  bool
 }
 
@@ -70,7 +68,6 @@ type answer struct {
 // New returns an intake. The caller closes it.
 func New(cfg Config) *Intake {
 	cfg.Timeout = cmp.Or(cfg.Timeout, 10*time.Second)
-	cfg.Commits = cmp.Or(cfg.Commits, 1)
 	cfg.MaxGroup = cmp.Or(cfg.MaxGroup, 256)
 	cfg.MaxGroupBytes = cmp.Or(cfg.MaxGroupBytes, 4<<20)
 	cfg.MaxWaiting = cmp.Or(cfg.MaxWaiting, 4096)
@@ -113,9 +110,9 @@ func (i *Intake) enqueue(r *request) error {
 	}
 	i.waiting = append(i.waiting, r)
 	i.bytes += r.size
-	if i.running < i.cfg.Commits {
-		i.running++
-		i.committers.Go(i.work)
+	if !i.running {
+		i.running = true
+		i.committer.Go(i.work)
 	}
 	return nil
 }
@@ -140,7 +137,7 @@ func (i *Intake) take() []*request {
 		n, size = n+1, size+r.size
 	}
 	if n == 0 {
-		i.running--
+		i.running = false
 		return nil
 	}
 	group := i.waiting[:n:n]
@@ -161,6 +158,6 @@ func (i *Intake) Close(ctx context.Context) error {
 	stop := context.AfterFunc(ctx, i.stop)
 	defer i.stop()
 	defer stop()
-	i.committers.Wait()
+	i.committer.Wait()
 	return ctx.Err()
 }

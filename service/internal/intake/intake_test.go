@@ -154,47 +154,6 @@ func TestGroups(t *testing.T) {
 	})
 }
 
-// As many transactions are under way as may be. What comes meanwhile, a repeat of what is being stored included, goes
-// together in the next one, whichever ends first.
-func TestCommits(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		gates := map[string]chan struct{}{"a": make(chan struct{}), "b": make(chan struct{})}
-		s := &stub{before: func(_ context.Context, keys []string) error {
-			if gate := gates[keys[0]]; len(keys) == 1 && gate != nil {
-				<-gate
-			}
-			return nil
-		}}
-		in := intake.New(intake.Config{Store: s, Commits: 2})
-		answers := map[string]<-chan answered{}
-		for _, key := range []string{"a", "b", "c", "d"} {
-			answers[key] = accept(t.Context(), in, event(key), "hash")
-			synctest.Wait()
-		}
-		repeat := accept(t.Context(), in, event("a"), "another hash")
-		synctest.Wait()
-		if len(s.groups) != 2 {
-			t.Fatalf("%q are under way, want two transactions", s.groups)
-		}
-		close(gates["b"])
-		for _, key := range []string{"b", "c", "d"} {
-			if a := <-answers[key]; a.err != nil || a.trace != "trace of "+key {
-				t.Errorf("%s: %+v", key, a)
-			}
-		}
-		close(gates["a"])
-		shut(t, in, s)
-		if len(s.groups) != 3 || len(s.groups[2]) != 3 {
-			t.Errorf("groups %q, want those that waited together", s.groups)
-		}
-		// The stub has no locks: which of two comes first is a store's to decide. One of them is refused.
-		if first, second := <-answers["a"], <-repeat; errors.Is(first.err, httpapi.ErrConflict) == errors.Is(second.err, httpapi.ErrConflict) {
-			t.Errorf("of two bodies with one key: %+v and %+v", first, second)
-		}
-	})
-}
-
 // An event that the store cannot hold fails alone, and so does one that makes it panic.
 func TestPoisonedEntry(t *testing.T) {
 	t.Parallel()

@@ -58,25 +58,11 @@ func (e *entry) row() eventing.OutboxRow {
 	}
 }
 
-// gathered is a transaction that only gathers its rows: [eventing.Outbox] completes and checks them.
-type gathered struct{ rows []eventing.OutboxRow }
-
-type gatherer struct{}
-
-func (gatherer) InTx(_ context.Context, fn func(tx *gathered) error) error { return fn(&gathered{}) }
-func (gatherer) LockKeys(context.Context, *gathered, []string) error       { return nil }
-func (gatherer) Wake()                                                     {}
-func (gatherer) AppendRows(_ context.Context, tx *gathered, rows []eventing.OutboxRow) error {
-	tx.rows = append(tx.rows, rows...)
-	return nil
-}
-
-func newEntry(ctx context.Context, outbox *eventing.Outbox[*gathered], e *intake.Entry) (*entry, error) {
-	var tx gathered
-	if err := outbox.Append(ctx, &tx, e.Envelope); err != nil {
+func newEntry(ctx context.Context, cfg eventing.OutboxConfig, e *intake.Entry) (*entry, error) {
+	row, err := cfg.Row(ctx, e.Envelope)
+	if err != nil {
 		return nil, err
 	}
-	row := tx.rows[0]
 	doc := entryOf(&courier.Arrival{EnvelopeID: e.Envelope.ID, Event: e.Event, Payload: courier.Payload{ShipmentID: e.ShipmentID}})
 	doc.BodyHash = e.BodyHash
 	doc.Outgoing = &outgoing{At: row.CreatedAt, Payload: row.Payload, OrderingKey: row.OrderingKey, Partition: row.Partition}
@@ -85,13 +71,13 @@ func newEntry(ctx context.Context, outbox *eventing.Outbox[*gathered], e *intake
 
 // Receiver returns what enters accepted events into the ledger, and then into the outbox. cfg is the outbox's.
 func (r *Repo) Receiver(cfg eventing.OutboxConfig) intake.Store {
-	return &receiver{r, eventing.NewOutbox(gatherer{}, cfg)}
+	return &receiver{r, cfg}
 }
 
 type receiver struct {
 	*Repo
 
-	outbox *eventing.Outbox[*gathered]
+	outbox eventing.OutboxConfig
 }
 
 // Receive implements [intake.Store]: the entries that are not known yet into the ledger, then what of them and of those that are known is not yet

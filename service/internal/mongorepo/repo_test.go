@@ -137,7 +137,7 @@ func TestReceiveIsCompleted(t *testing.T) {
 	t.Parallel()
 	r := open(t)
 	for n := range 2 {
-		doc, err := newEntry(t.Context(), eventing.NewOutbox(gatherer{}, eventing.OutboxConfig{}), accepted(n, "a"))
+		doc, err := newEntry(t.Context(), eventing.OutboxConfig{}, accepted(n, "a"))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -51,20 +51,15 @@ func stateChangeRow(ctx context.Context, cause eventing.Header, a courier.Arriva
 	if err != nil {
 		return row, err
 	}
-	envelope := eventing.Envelope{
+	ctx = eventing.WithEnvelope(ctx, eventing.Envelope{Header: cause})
+	row, err = eventing.OutboxConfig{Now: func() time.Time { return now }}.Row(ctx, eventing.Envelope{
 		Header: eventing.Header{
-			ID: courier.StateChangeID(cause.ID), Type: StateChangeType, SchemaVersion: 1, OccurredAt: now,
-			CorrelationID: cause.CorrelationID, CausationID: cause.ID, AggregateType: aggregateType, AggregateID: a.Payload.ShipmentID,
+			ID: courier.StateChangeID(cause.ID), Type: StateChangeType, SchemaVersion: 1,
+			CorrelationID: cause.CorrelationID, AggregateType: aggregateType, AggregateID: a.Payload.ShipmentID,
 		},
 		Payload: payload,
-	}
-	envelope.TraceParent, envelope.TraceState = eventing.TraceContext(eventing.WithEnvelope(ctx, eventing.Envelope{Header: cause}))
-	key := envelope.OrderKey()
-	row = eventing.OutboxRow{
-		ID: envelope.ID, EventID: envelope.ID, EventType: envelope.Type, OrderingKey: key,
-		Partition: eventing.PartitionOf(key, envelope.ID), CreatedAt: now, Consumer: StateQueue,
-	}
-	row.Payload, err = eventing.EncodeEnvelope(envelope)
+	})
+	row.Consumer = StateQueue
 	return row, err
 }
 
