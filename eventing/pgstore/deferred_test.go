@@ -219,3 +219,31 @@ CREATE CONSTRAINT TRIGGER refuse AFTER INSERT ON event_outbox DEFERRABLE INITIAL
 		})
 	}
 }
+
+// What the caller does with his rows once they are appended changes nothing.
+func TestAppendRowsOfTheCaller(t *testing.T) {
+	t.Parallel()
+	a := newAppender(t)
+	store := pgstore.New(a.pool)
+	if err := store.InTx(t.Context(), func(tx pgx.Tx) error {
+		rows := []eventing.OutboxRow{{}, {}}
+		for i := range 3 {
+			for j := range rows {
+				rows[j] = row(fmt.Sprint(i, j), fmt.Sprint("key ", i, j))
+				rows[j].DueAt = noon.Add(time.Duration(10*i+j) * time.Hour)
+			}
+			if err := store.AppendRows(t.Context(), tx, rows); err != nil {
+				return err
+			}
+		}
+		clear(rows)
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	got := textsOf(t, a.d.pool, `SELECT event_id || ', ' || ordering_key || ', ' || (extract(epoch FROM due_at - '`+noon.Format(time.RFC3339)+`') / 3600)::int FROM event_outbox ORDER BY seq`)
+	want := []string{"0 0, key 0 0, 0", "0 1, key 0 1, 1", "1 0, key 1 0, 10", "1 1, key 1 1, 11", "2 0, key 2 0, 20", "2 1, key 2 1, 21"}
+	if !slices.Equal(got, want) {
+		t.Errorf("stored: %q", got)
+	}
+}

@@ -1,13 +1,15 @@
-// Package pgstore keeps outbox, inbox and dead letters in PostgreSQL (12 or
+// Package pgstore keeps outbox, inbox and dead letters in PostgreSQL (13 or
 // later), with pgx, or with database/sql and a driver of one's choice.
 package pgstore
 
 import (
 	"context"
 	"database/sql"
+
 	"embed"
 	"fmt"
 	"io/fs"
+	"slices"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -54,7 +56,7 @@ func (s *Store) InTx(ctx context.Context, fn func(tx pgx.Tx) error) error {
 // AppendRows inserts pending rows, at once or, in a transaction of [Store.InTx], later.
 func (s *Store) AppendRows(ctx context.Context, tx pgx.Tx, rows []eventing.OutboxRow) error {
 	if lazy, ok := tx.(*lazyTx); ok {
-		return s.Store.AppendRows(ctx, deferredConn{pgConn{tx}, lazy}, rows)
+		return s.Store.AppendRows(ctx, deferredConn{pgConn{tx}, lazy}, slices.Clone(rows)) // the caller may use his again
 	}
 	return s.Store.AppendRows(ctx, pgConn{tx}, rows)
 }
