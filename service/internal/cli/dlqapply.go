@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
 	"slices"
 	"strconv"
@@ -52,6 +53,9 @@ func (c *dlqApplyCmd) Run(ctx context.Context, p *Program) error {
 		return err
 	}
 	in, err := p.open(c.Plan)
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%w: %s writes one, if there is something to replay", err, p.command("dlq", "plan", "--out", c.Plan))
+	}
 	if err != nil {
 		return err
 	}

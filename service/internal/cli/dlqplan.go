@@ -54,6 +54,9 @@ func (c *dlqPlanCmd) Run(ctx context.Context, p *Program) error {
 	if err := c.name(p, c.Out == ""); err != nil {
 		return err
 	}
+	if _, err := os.Lstat(c.Out); c.Out != "" && err == nil { // also where nothing will be written: who goes on would apply it
+		return planExists(c.Out)
+	}
 	s.Limit = int(min(c.Limit, 1<<31-1))
 	var failed undecided
 	if match := s.Matches; match != nil {
@@ -101,11 +104,15 @@ func (c *dlqPlanCmd) tell(p *Program, plan eventing.Plan, report eventing.PlanRe
 	}{report, undecided, map[bool]string{true: plan.ID}[c.Out != ""], c.Out})
 }
 
+func planExists(path string) error {
+	return fmt.Errorf("%s is there already, and may be a plan that is half carried out: give another --out, or remove it", path)
+}
+
 // writePlan writes a new file: another plan may be half carried out.
 func writePlan(path string, plan eventing.Plan) error {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if errors.Is(err, fs.ErrExist) {
-		return fmt.Errorf("%s is there already, and may be a plan that is half carried out: give another --out, or remove it", path)
+		return planExists(path)
 	}
 	if err != nil {
 		return err

@@ -112,6 +112,12 @@ func TestPlan(t *testing.T) {
 	if r := e.run(t, "dlq", "plan", "--out", path); r.code != 1 || !strings.Contains(r.stderr, "is there already") {
 		t.Errorf("over another plan: %+v", r)
 	}
+	if r := e.run(t, "dlq", "plan", "--key", "order/8", "--out", path); r.code != 1 || !strings.Contains(r.stderr, "is there already") {
+		t.Errorf("with nothing to plan, over another plan: %+v", r)
+	}
+	if r := e.run(t, "dlq", "apply", path+".none"); r.code != 1 || !strings.Contains(r.stderr, "dlq plan --out") {
+		t.Errorf("apply of no file: %+v", r)
+	}
 	if r := e.run(t, "dlq", "apply", path); r.code != 2 || !strings.Contains(r.stderr, "3 replays") && !strings.Contains(r.stderr, "add --yes") {
 		t.Errorf("apply without a yes: %+v", r)
 	}

@@ -16,7 +16,7 @@ type schemasCmd struct {
 }
 
 func (schemasCmd) Help() string {
-	return `They are JSON Schemas of draft 2020-12: of what couriers send (courier-event), of the messages of both queues, and of the events that the gateway adds. The API has them at /schemas.
+	return `They are JSON Schemas of draft 2020-12: of what couriers send (courier-event), of the messages of the queues, and of the events that the gateway adds. The API has them at /schemas.
 
 Examples:
 

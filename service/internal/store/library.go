@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"errors"
-	"fmt"
 )
 
 // OpenLibrary opens a database that has the library's tables alone, or at least these, for
@@ -16,7 +15,7 @@ func OpenLibrary(ctx context.Context, address string) (*Store, error) {
 	}
 	_, err = schema.db.ExecContext(ctx, `SELECT 1 FROM dead_letter_consumers LIMIT 0`)
 	if err = errors.Join(err, schema.Close()); err != nil {
-		return nil, fmt.Errorf("the database %q has none of the library's tables; make them with: waybill --store %s migrate up: %w", Masked(address), Masked(address), err)
+		return nil, unusable(address, "library's", "waybill --store "+Masked(address)+" migrate up", err)
 	}
 	scheme, where, err := split(address)
 	if err != nil {

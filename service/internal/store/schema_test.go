@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"io/fs"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/waybill-go/waybill/internal/testserver"
 	"github.com/waybill-go/waybill/service/internal/store"
+	"github.com/waybill-go/waybill/service/internal/store/storetest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m, goleak.Cleanup(testserver.Exit)) }
@@ -116,9 +118,39 @@ func TestOpenExistingMakesNothing(t *testing.T) {
 	})
 }
 
+// Who has no rights is told so, and not to make tables.
+func TestOpenExistingWithoutRights(t *testing.T) {
+	t.Parallel()
+	address := testserver.PostgresURL(t)
+	s := storetest.Migrated(t, address)
+	do := func(ctx context.Context, statement string) {
+		t.Helper()
+		if err := s.Events.InTx(ctx, func(tx *sql.Tx) error {
+			_, err := tx.ExecContext(ctx, statement)
+			return err
+		}); err != nil {
+			t.Error(err)
+		}
+	}
+	do(t.Context(), `CREATE ROLE waybill_without_rights`)
+	t.Cleanup(func() { do(context.WithoutCancel(t.Context()), `DROP ROLE waybill_without_rights`) })
+	u, err := url.Parse(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	q := u.Query()
+	q.Set("role", "waybill_without_rights")
+	u.RawQuery = q.Encode()
+	for name, open := range map[string]func(context.Context, string) (*store.Store, error){"gateway": store.OpenExisting, "waybill": store.OpenLibrary} {
+		if _, err := open(t.Context(), u.String()); err == nil || !strings.Contains(err.Error(), "permission denied") || strings.Contains(err.Error(), "migrate up") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
 func TestAddressesAtFault(t *testing.T) {
 	t.Parallel()
-	for _, address := range []string{"", "sqlite", "sqlite:", "waybill.db", "mysql://u:hunter2@h/x", "postgres;//u:hunter2@h"} {
+	for _, address := range []string{"", "sqlite", "sqlite:", "waybill.db", "mysql://u:hunter2@h/x", "postgres;//u:hunter2@h", "postgres://u:p@hunter2/x@h/db"} {
 		_, err := store.Open(context.Background(), address)
 		if !errors.Is(err, store.ErrAddress) {
 			t.Errorf("%q: error %v, want ErrAddress", address, err)
@@ -145,6 +177,9 @@ func TestMasked(t *testing.T) {
 		"mongodb://w:hunter2@a:1,b:2/waybill?tls=true":                           "mongodb://w:xxxxx@a:1,b:2/waybill?tls=true",
 		"mongodb+srv://w:hunter2@db/waybill":                                     "mongodb+srv://w:xxxxx@db/waybill",
 		"mongodb://db/waybill?authMechanismProperties=AWS_SESSION_TOKEN:hunter2": "mongodb://db/waybill?…",
+		"postgres://waybill:hunt@er2/x@db:5432/waybill":                          "postgres:…",
+		"redis://:hunt@er2@db:6379/0":                                            "redis:…",
+		"sqlite:a@b@c.db":                                                        "sqlite:a@b@c.db",
 		"host=db user=waybill password=hunter2":                                  "…",
 		"postgres:host=db password=hunter2":                                      "postgres:…",
 		"redis:host password=hunter2":                                            "redis:…",

@@ -86,9 +86,19 @@ func OpenExisting(ctx context.Context, address string) (*Store, error) {
 		return nil, err
 	}
 	if _, err := s.Read.ExecContext(ctx, `SELECT 1 FROM courier_ledger LIMIT 0`); err != nil {
-		return nil, errors.Join(fmt.Errorf("the database %q has none of the gateway's tables; make them with: gateway migrate up: %w", Masked(address), err), s.Close())
+		return nil, errors.Join(unusable(address, "gateway's", "gateway migrate up", err), s.Close())
 	}
 	return s, nil
+}
+
+// unusable says why a look at a table has failed.
+func unusable(address, whose, command string, err error) error {
+	const undefinedTable = "42P01"
+	var state interface{ SQLState() string }
+	if errors.As(err, &state) && state.SQLState() != undefinedTable {
+		return fmt.Errorf("the database %q: %w", Masked(address), err)
+	}
+	return fmt.Errorf("the database %q has none of the %s tables; make them with: %s: %w", Masked(address), whose, command, err)
 }
 
 // The schemes of addresses.
@@ -104,6 +114,8 @@ func split(address string) (scheme, where string, err error) {
 	switch {
 	case scheme == schemeSQLite && rest != "":
 		return schemeSQLite, strings.TrimPrefix(rest, "//"), nil
+	case Split(address):
+		return "", "", fmt.Errorf("the database %q: %w, special characters of the password as %%XX", Masked(address), ErrAddress)
 	case scheme == "postgres", scheme == "postgresql":
 		return schemePostgres, address, nil
 	}
@@ -235,13 +247,21 @@ func Masked(address string) string {
 		return "…"
 	}
 	u, err := url.Parse(address)
-	if err != nil || rest != "" && scheme != schemeSQLite && !strings.HasPrefix(rest, "//") || u.User == nil && scheme != schemeSQLite && strings.Contains(address, "@") { // mistyped
+	if err != nil || Split(address) || rest != "" && scheme != schemeSQLite && !strings.HasPrefix(rest, "//") || u.User == nil && scheme != schemeSQLite && strings.Contains(address, "@") { // mistyped
 		return scheme + ":…"
 	}
 	if secret(u.RawQuery) {
 		u.RawQuery = "…"
 	}
 	return u.Redacted()
+}
+
+// Split reports whether a part of the password is taken for host or path: it has a character that must be written
+// as %XX.
+func Split(address string) bool {
+	scheme, _, _ := strings.Cut(address, ":")
+	address, _, _ = strings.Cut(address, "?")
+	return scheme != schemeSQLite && strings.Count(address, "@") > 1
 }
 
 // secret reports whether a query, of which pairs may be mistyped, has a word for a secret in it.
