@@ -3,6 +3,7 @@ package pgstore
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -84,7 +85,7 @@ func (d pgDB) Begin(ctx context.Context, own bool) (sqlstore.Tx, error) {
 	if err != nil {
 		return nil, typed(err)
 	}
-	tx := &lazyTx{pool: d.pool, conn: conn, last: conn.Conn(), own: own, batches: d.batches}
+	tx := &lazyTx{pool: d.pool, conn: conn, last: conn.Conn(), since: time.Now(), own: own, batches: d.batches}
 	return pgTx{pgConn{tx}, tx}, nil
 }
 

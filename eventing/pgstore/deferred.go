@@ -10,8 +10,12 @@ import (
 	"github.com/waybill-go/waybill/internal/sqlstore"
 )
 
-// maxWaiting bounds the statements that wait.
-const maxWaiting = 16
+const (
+	// maxWaiting is how many statements wait before they are done, if they can be.
+	maxWaiting = 16
+	// longIdle is when a connection on which nothing has begun may have been closed by others.
+	longIdle = 100 * time.Millisecond
+)
 
 // deferredConn is the Conn of a transaction for statements whose results nobody needs: they wait for the next that
 // somebody does, or for COMMIT, and so need no round trip. What is wrong with one is told then.
@@ -20,14 +24,14 @@ type deferredConn struct {
 	tx *lazyTx
 }
 
-// Exec reports that it has changed no rows.
+// Exec reports that it has changed no rows. The statement counts also if ctx has ended, or if rows of another are open.
 func (c deferredConn) Exec(ctx context.Context, query string, args ...any) (int64, error) {
 	t := c.tx
 	if !t.defers || t.conn == nil || t.beginErr != nil || t.lost != nil {
 		return c.pgConn.Exec(ctx, query, args...)
 	}
-	if len(t.waiting) == maxWaiting {
-		if err := t.begin(ctx); err != nil {
+	if len(t.waiting) >= maxWaiting {
+		if err := t.begin(ctx); err != nil && len(t.waiting) == 0 { // else it could not be tried
 			return 0, c.typed(err)
 		}
 	}
@@ -35,13 +39,9 @@ func (c deferredConn) Exec(ctx context.Context, query string, args ...any) (int6
 	return 0, nil
 }
 
-// flush does what waits, in a round trip of its own. If it fails, the transaction can only be rolled back, unless it could not be
+// flush does what waits, with what sends it. If it fails, the transaction can only be rolled back, unless it could not be
 // tried: then all waits on.
-func (t *lazyTx) flush(ctx context.Context) error {
-	return t.flushBy(ctx, func(statements []sqlstore.Statement) (pgx.BatchResults, error) { return t.all(ctx, statements) })
-}
-
-func (t *lazyTx) flushBy(ctx context.Context, send func([]sqlstore.Statement) (pgx.BatchResults, error)) error {
+func (t *lazyTx) flush(ctx context.Context, send func(context.Context, []sqlstore.Statement) (pgx.BatchResults, error)) error {
 	if t.busy() {
 		return errUnread
 	}
@@ -50,7 +50,7 @@ func (t *lazyTx) flushBy(ctx context.Context, send func([]sqlstore.Statement) (p
 	}
 	waiting := t.waiting
 	t.waiting = nil
-	results, err := send(waiting)
+	results, err := send(ctx, waiting)
 	for i := 0; i < len(waiting) && err == nil; i++ {
 		if _, err = results.Exec(); err != nil {
 			err = fmt.Errorf("append: %w", err)
@@ -65,29 +65,31 @@ func (t *lazyTx) flushBy(ctx context.Context, send func([]sqlstore.Statement) (p
 	return t.lost
 }
 
-const rollbackTimeout = 5 * time.Second
-
 // flushAndCommit does what waits, and commits, in one round trip. It is not tried on another connection: if this one breaks, nobody
-// knows whether it has happened.
+// knows whether it has happened. So a connection that may have been closed meanwhile begins by itself.
 func (t *lazyTx) flushAndCommit(ctx context.Context) error {
+	if t.Tx == nil && t.lost == nil && time.Since(t.since) > longIdle && t.begin(ctx) == nil {
+		return t.end(ctx, pgx.Tx.Commit)
+	}
 	err := t.lost
 	if err == nil {
-		err = t.flushBy(ctx, func(statements []sqlstore.Statement) (pgx.BatchResults, error) {
-			b := queue(&pgx.Batch{}, statements)
-			if t.Tx == nil {
-				return t.conn.SendBatch(ctx, b), nil // a batch by itself is a transaction
-			}
-			b.Queue("commit")
-			return t.Tx.SendBatch(ctx, b), nil
-		})
+		err = t.flush(ctx, t.commitWith)
 	}
-	if err != nil {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), rollbackTimeout)
+	if err != nil && t.Tx != nil && t.last.PgConn().TxStatus() != 'I' {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), sqlstore.RollbackTimeout)
 		defer cancel()
-		_ = t.Rollback(ctx) // there is an error to tell already
-		return err
+		_ = t.Tx.Rollback(ctx) // there is an error to tell already
 	}
-	t.Tx = closedTx()
+	t.Tx, t.waiting = closedTx(), nil
 	t.release()
-	return nil
+	return err
+}
+
+func (t *lazyTx) commitWith(ctx context.Context, statements []sqlstore.Statement) (pgx.BatchResults, error) {
+	b := queue(&pgx.Batch{}, statements)
+	if t.Tx == nil {
+		return t.conn.SendBatch(ctx, b), nil // a batch by itself is a transaction
+	}
+	b.Queue("commit")
+	return t.Tx.SendBatch(ctx, b), nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"testing"
 	"time"
@@ -70,7 +71,8 @@ func TestRoundTripsOfAppend(t *testing.T) {
 		"nothing that is appended": {statement, 2},
 	} {
 		t.Run(name, func(t *testing.T) {
-			for range 2 { // the first time, statements are prepared
+			got := int32(math.MaxInt32)
+			for range 5 { // the first time, statements are prepared; and a pause of the machine makes one more
 				if _, err := a.d.pool.Exec(t.Context(), `DELETE FROM event_outbox`); err != nil {
 					t.Fatal(err)
 				}
@@ -78,8 +80,9 @@ func TestRoundTripsOfAppend(t *testing.T) {
 				if err := a.outbox.InTx(t.Context(), test.fn); err != nil {
 					t.Fatal(err)
 				}
+				got = min(got, a.trips.n.Load())
 			}
-			if got := a.trips.n.Load(); got != test.want {
+			if got != test.want {
 				t.Errorf("%d round trips, want %d", got, test.want)
 			}
 		})
@@ -245,5 +248,31 @@ func TestAppendRowsOfTheCaller(t *testing.T) {
 	want := []string{"0 0, key 0 0, 0", "0 1, key 0 1, 1", "1 0, key 1 0, 10", "1 1, key 1 1, 11", "2 0, key 2 0, 20", "2 1, key 2 1, 21"}
 	if !slices.Equal(got, want) {
 		t.Errorf("stored: %q", got)
+	}
+}
+
+// Whether rows are open makes no difference, however many are appended.
+func TestAppendWhileRowsAreOpen(t *testing.T) {
+	t.Parallel()
+	a := newAppender(t)
+	const n = 3 * 16
+	if err := a.outbox.InTx(t.Context(), func(tx pgx.Tx) error {
+		rows, err := tx.Query(t.Context(), `SELECT n::text FROM generate_series(1, $1::int) n`, n)
+		if err != nil {
+			return err
+		}
+		defer rows.Close()
+		for rows.Next() {
+			var id string
+			if err := errors.Join(rows.Scan(&id), a.append(tx, id)); err != nil {
+				return err
+			}
+		}
+		return rows.Err()
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if got := a.stored(); len(got) != n {
+		t.Errorf("stored: %v", got)
 	}
 }

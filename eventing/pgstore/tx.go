@@ -19,6 +19,7 @@ type lazyTx struct {
 	pool     *pgxpool.Pool
 	conn     *pgxpool.Conn // nil once it has ended
 	last     *pgx.Conn     // the same, or what it was
+	since    time.Time     // when it got that
 	own      bool          // see ownTx
 	batches  bool          // statements can be batched as they are
 	rows     *firstRows    // of its first statement
@@ -34,7 +35,7 @@ func (t *lazyTx) begin(ctx context.Context) error {
 	case t.rows != nil && !t.rows.closed: // pgx would give the connection up
 		return errUnread
 	case len(t.waiting) > 0:
-		return t.flush(ctx)
+		return t.flush(ctx, t.all)
 	case t.Tx != nil:
 		return nil
 	}
@@ -238,6 +239,9 @@ func (t *lazyTx) Begin(ctx context.Context) (pgx.Tx, error) {
 // LargeObjects implements [pgx.Tx].
 func (t *lazyTx) LargeObjects() pgx.LargeObjects {
 	t.insist()
+	if len(t.waiting) > 0 { // rows are open
+		return closedTx().LargeObjects()
+	}
 	return t.Tx.LargeObjects()
 }
 

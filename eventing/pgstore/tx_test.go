@@ -393,6 +393,7 @@ func TestTxBeginsOnAnotherConnection(t *testing.T) {
 		})
 	}
 	store := pgstore.New(pool)
+	outbox := eventing.NewOutbox(store, eventing.OutboxConfig{})
 	exec := func(query string, args ...any) func(wait func()) error {
 		return func(wait func()) error {
 			return store.InTx(t.Context(), func(tx pgx.Tx) error {
@@ -406,6 +407,12 @@ func TestTxBeginsOnAnotherConnection(t *testing.T) {
 	for name, begin := range map[string]func(wait func()) error{
 		"a statement":         exec(`SELECT $1::int`, 1),
 		"one that goes alone": exec(`SELECT 1`),
+		"what is appended": func(wait func()) error {
+			return store.InTx(t.Context(), func(tx pgx.Tx) error {
+				wait()
+				return outbox.Append(t.Context(), tx, eventing.New("", "", notice{}))
+			})
+		},
 		"the conclusion of a handler that writes nothing": func(wait func()) error {
 			n++
 			return store.Succeed(t.Context(), eventing.Success{

@@ -165,7 +165,7 @@ func inTx(ctx context.Context, db DB, own bool, fn func(Tx) error) (err error) {
 	defer func() {
 		if !done {
 			// The caller's context may have ended; the rollback must happen all the same.
-			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), rollbackTimeout)
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), RollbackTimeout)
 			defer cancel()
 			_ = tx.Rollback(ctx) // a transaction that cannot be rolled back ends with its connection
 		}
@@ -189,7 +189,8 @@ func beginError(tx Tx) error {
 	return nil
 }
 
-const rollbackTimeout = 5 * time.Second
+// RollbackTimeout bounds a rollback, which must happen also if the caller's context has ended.
+const RollbackTimeout = 5 * time.Second
 
 // each calls scan for each row.
 func each(ctx context.Context, c Conn, query string, args []any, scan func(Rows) error) error {
