@@ -87,6 +87,8 @@ func TestFaultyConfig(t *testing.T) {
 		{"twice", "LEASE_TTL: 4s\nLEASE_TTL: 5s\n", "run", ":2:1: this key is there twice: first in line 1"},
 		{"duration", "LEASE_TTL: soon\n", "run", ":1:12: "},
 		{"range", "LEASE_TTL: 1ms\n", "run", "LEASE_TTL is 1ms: it must be at least 100ms (LEASE_TTL is from PATH:1:12)"},
+		{"no port", "INTAKE: outbox\n", "run --http-addr 8777", `HTTP_ADDR is "8777": it must be HOST:PORT or :PORT`},
+		{"port", "INTAKE: outbox\n", "run --http-addr :99999", `HTTP_ADDR is ":99999": it must be`},
 		{"range of a flag", "HTTP_ADDR: x\n", "run --lease-ttl 1ms", "at least 100ms (LEASE_TTL is from the flag)"},
 		{"both", "HMAC_SECRETS_FILE: x\n", "run --hmac-secret hunter2",
 			"give one of them (HMAC_SECRET is from the flag, HMAC_SECRETS_FILE is from PATH:1:20)"},

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"os"
 	"time"
 
@@ -218,6 +219,7 @@ func (c *Config) Validate() error {
 		check(c.WorkerConcurrency > 0, "WORKER_CONCURRENCY is %d: it must be positive", c.WorkerConcurrency)
 		check(c.WorkerBatch > 0 && c.WorkerBatch <= maxWorkerBatch, "WORKER_BATCH is %d: it must be from 1 to %d", c.WorkerBatch, maxWorkerBatch)
 	}
+	check(c.HTTPAddr == "" || listenable(c.HTTPAddr), "HTTP_ADDR is %q: it must be HOST:PORT or :PORT, as in 127.0.0.1:8080", c.HTTPAddr)
 	check(c.ShutdownTimeout > 0, "SHUTDOWN_TIMEOUT is %v: it must be positive", c.ShutdownTimeout)
 	if len(errs) == 0 {
 		if err := c.policy().Validate(); err != nil {
@@ -225,6 +227,14 @@ func (c *Config) Validate() error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+func listenable(address string) bool {
+	_, port, err := net.SplitHostPort(address)
+	if err == nil {
+		_, err = net.LookupPort("tcp", port)
+	}
+	return err == nil
 }
 
 const (

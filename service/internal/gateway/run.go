@@ -61,7 +61,7 @@ func run(ctx context.Context, cfg Config, b *backend.Backend) error {
 	var listener net.Listener
 	if cfg.HTTPAddr != "" {
 		if listener, err = (&net.ListenConfig{}).Listen(ctx, "tcp", cfg.HTTPAddr); err != nil {
-			return errors.Join(fmt.Errorf("HTTP_ADDR: %w", err), g.letGo())
+			return errors.Join(fmt.Errorf("HTTP_ADDR: %w: give another, as in :8081, if something else listens there", err), g.letGo())
 		}
 		started.URL = "http://" + reachable(listener.Addr())
 	}

@@ -9,14 +9,15 @@ import (
 	"github.com/waybill-go/waybill/service/internal/intake"
 )
 
-// One statement of fixed text for any number of rows: it is planned once.
+// One statement of fixed text for any number of rows: it is planned once. A conflict is one of either key: with a target, a
+// twin that is about to commit can be met at the other one first, which is an error.
 const insertReceivedPostgres = `
 INSERT INTO courier_ledger (idempotency_key, envelope_id, event_id, event_type, source, shipment_id, occurred_at, received_at,
 	trace_id, body_hash, status, first_seen_at, updated_at)
 SELECT key, envelope, event, type, source, shipment, occurred, received, trace, hash, 'received', received, received
 FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::timestamptz[], $8::timestamptz[], $9::text[], $10::text[])
 	AS entry (key, envelope, event, type, source, shipment, occurred, received, trace, hash)
-ON CONFLICT (idempotency_key) DO NOTHING
+ON CONFLICT DO NOTHING
 RETURNING idempotency_key`
 
 const selectKnownPostgres = `SELECT idempotency_key, trace_id, body_hash FROM courier_ledger WHERE idempotency_key = ANY($1::text[])`
