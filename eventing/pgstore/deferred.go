@@ -27,9 +27,6 @@ type deferredConn struct {
 // Exec reports that it has changed no rows. The statement counts also if ctx has ended, or if rows of another are open.
 func (c deferredConn) Exec(ctx context.Context, query string, args ...any) (int64, error) {
 	t := c.tx
-	if !t.defers || t.conn == nil || t.beginErr != nil || t.lost != nil {
-		return c.pgConn.Exec(ctx, query, args...)
-	}
 	if len(t.waiting) >= maxWaiting {
 		if err := t.begin(ctx); err != nil && len(t.waiting) == 0 { // else it could not be tried
 			return 0, c.typed(err)
@@ -37,6 +34,11 @@ func (c deferredConn) Exec(ctx context.Context, query string, args ...any) (int6
 	}
 	t.waiting = append(t.waiting, sqlstore.Statement{Query: query, Args: args})
 	return 0, nil
+}
+
+// deferring reports whether statements may wait: those of a transaction that has ended or failed are to fail.
+func (t *lazyTx) deferring() bool {
+	return t.defers && t.conn != nil && t.beginErr == nil && t.lost == nil
 }
 
 // flush does what waits, with what sends it. If it fails, the transaction can only be rolled back, unless it could not be

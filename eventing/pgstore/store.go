@@ -5,7 +5,6 @@ package pgstore
 import (
 	"context"
 	"database/sql"
-
 	"embed"
 	"fmt"
 	"io/fs"
@@ -55,7 +54,7 @@ func (s *Store) InTx(ctx context.Context, fn func(tx pgx.Tx) error) error {
 
 // AppendRows inserts pending rows, at once or, in a transaction of [Store.InTx], later.
 func (s *Store) AppendRows(ctx context.Context, tx pgx.Tx, rows []eventing.OutboxRow) error {
-	if lazy, ok := tx.(*lazyTx); ok {
+	if lazy, ok := tx.(*lazyTx); ok && lazy.deferring() {
 		return s.Store.AppendRows(ctx, deferredConn{pgConn{tx}, lazy}, slices.Clone(rows)) // the caller may use his again
 	}
 	return s.Store.AppendRows(ctx, pgConn{tx}, rows)

@@ -40,7 +40,7 @@ func connect(ctx context.Context, address string) (*mongo.Database, error) {
 	if unknown := (*net.DNSError)(nil); errors.As(err, &unknown) { // of mongodb+srv, which is looked up
 		return nil, fmt.Errorf("the database %q (STORE_URL): %w", store.Masked(address), unknown)
 	}
-	if err != nil || store.Split(address) || parsed.Database == "" { // what the parser says may have the password in it
+	if err != nil || store.Unescaped(address) || parsed.Database == "" { // what the parser says may have the password in it
 		return nil, fmt.Errorf("the database %q: %w, as in mongodb://user:password@host:27017/waybill, special characters of the password as %%XX",
 			store.Masked(address), store.ErrAddress)
 	}

@@ -44,13 +44,13 @@ func parseBroker(address string) (open func(Config) (*broker, error), err error)
 		return openInProcess, nil
 	case scheme == "redis", scheme == "rediss":
 		options, err := redis.ParseURL(address)
-		if err != nil || store.Split(address) {
+		if err != nil || store.Unescaped(address) {
 			return nil, notAnAddress(address, scheme, "6379/0")
 		}
 		return func(cfg Config) (*broker, error) { return openRedis(options, cfg) }, nil
 	case scheme == "postgres", scheme == "postgresql":
 		config, err := pgx.ParseConfig(address)
-		if err != nil || store.Split(address) {
+		if err != nil || store.Unescaped(address) {
 			return nil, notAnAddress(address, scheme, "5432/waybill")
 		}
 		return func(cfg Config) (*broker, error) { return openPostgres(config, cfg) }, nil

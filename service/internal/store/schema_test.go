@@ -150,7 +150,7 @@ func TestOpenExistingWithoutRights(t *testing.T) {
 
 func TestAddressesAtFault(t *testing.T) {
 	t.Parallel()
-	for _, address := range []string{"", "sqlite", "sqlite:", "waybill.db", "mysql://u:hunter2@h/x", "postgres;//u:hunter2@h", "postgres://u:p@hunter2/x@h/db"} {
+	for _, address := range []string{"", "sqlite", "sqlite:", "waybill.db", "mysql://u:hunter2@h/x", "postgres;//u:hunter2@h", "postgres://u:p@hunter2/x@h/db", "postgres://u:1/hunter2@h/db", "postgres://u:p@hunter2@h/db"} {
 		_, err := store.Open(context.Background(), address)
 		if !errors.Is(err, store.ErrAddress) {
 			t.Errorf("%q: error %v, want ErrAddress", address, err)
@@ -178,6 +178,7 @@ func TestMasked(t *testing.T) {
 		"mongodb+srv://w:hunter2@db/waybill":                                     "mongodb+srv://w:xxxxx@db/waybill",
 		"mongodb://db/waybill?authMechanismProperties=AWS_SESSION_TOKEN:hunter2": "mongodb://db/waybill?…",
 		"postgres://waybill:hunt@er2/x@db:5432/waybill":                          "postgres:…",
+		"postgres://waybill:1/hunter2@db:5432/waybill":                           "postgres:…",
 		"redis://:hunt@er2@db:6379/0":                                            "redis:…",
 		"sqlite:a@b@c.db":                                                        "sqlite:a@b@c.db",
 		"host=db user=waybill password=hunter2":                                  "…",

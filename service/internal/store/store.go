@@ -95,7 +95,7 @@ func OpenExisting(ctx context.Context, address string) (*Store, error) {
 func unusable(address, whose, command string, err error) error {
 	const undefinedTable = "42P01"
 	var state interface{ SQLState() string }
-	if errors.As(err, &state) && state.SQLState() != undefinedTable {
+	if Momentary(err) || errors.As(err, &state) && state.SQLState() != undefinedTable {
 		return fmt.Errorf("the database %q: %w", Masked(address), err)
 	}
 	return fmt.Errorf("the database %q has none of the %s tables; make them with: %s: %w", Masked(address), whose, command, err)
@@ -114,7 +114,7 @@ func split(address string) (scheme, where string, err error) {
 	switch {
 	case scheme == schemeSQLite && rest != "":
 		return schemeSQLite, strings.TrimPrefix(rest, "//"), nil
-	case Split(address):
+	case Unescaped(address):
 		return "", "", fmt.Errorf("the database %q: %w, special characters of the password as %%XX", Masked(address), ErrAddress)
 	case scheme == "postgres", scheme == "postgresql":
 		return schemePostgres, address, nil
@@ -247,7 +247,7 @@ func Masked(address string) string {
 		return "…"
 	}
 	u, err := url.Parse(address)
-	if err != nil || Split(address) || rest != "" && scheme != schemeSQLite && !strings.HasPrefix(rest, "//") || u.User == nil && scheme != schemeSQLite && strings.Contains(address, "@") { // mistyped
+	if err != nil || Unescaped(address) || rest != "" && scheme != schemeSQLite && !strings.HasPrefix(rest, "//") || u.User == nil && scheme != schemeSQLite && strings.Contains(address, "@") { // mistyped
 		return scheme + ":…"
 	}
 	if secret(u.RawQuery) {
@@ -256,12 +256,13 @@ func Masked(address string) string {
 	return u.Redacted()
 }
 
-// Split reports whether a part of the password is taken for host or path: it has a character that must be written
-// as %XX.
-func Split(address string) bool {
-	scheme, _, _ := strings.Cut(address, ":")
+// Unescaped reports whether a part of the password could be taken for host and path, as it has a character that must be
+// written as %XX: the @ comes after the path has begun, or there are several, of which parsers choose differently.
+func Unescaped(address string) bool {
 	address, _, _ = strings.Cut(address, "?")
-	return scheme != schemeSQLite && strings.Count(address, "@") > 1
+	_, rest, server := strings.Cut(address, "://")
+	_, path, _ := strings.Cut(strings.ReplaceAll(rest, "#", "/"), "/")
+	return server && !strings.HasPrefix(address, schemeSQLite) && (strings.Contains(path, "@") || strings.Count(rest, "@") > 1)
 }
 
 // secret reports whether a query, of which pairs may be mistyped, has a word for a secret in it.
