@@ -191,23 +191,38 @@ func typed(err error) error {
 		return nil
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return err
-	case mongo.IsNetworkError(err), mongo.IsTimeout(err), errors.Is(err, mongo.ErrClientDisconnected):
+	case mongo.IsNetworkError(err), mongo.IsTimeout(err), errors.Is(err, mongo.ErrClientDisconnected), cursorLost(err):
 		return fmt.Errorf("%w: %w", eventing.ErrUnavailable, err)
 	}
 	return err
 }
 
 // find reads all documents that a filter selects.
-func find[T any](ctx context.Context, c *mongo.Collection, filter any, opts ...options.Lister[options.FindOptions]) ([]T, error) {
-	cursor, err := c.Find(ctx, filter, opts...)
+func find[T any](ctx context.Context, c *mongo.Collection, filter any, opts ...options.Lister[options.FindOptions]) (docs []T, err error) {
+	for range findTries {
+		var cursor *mongo.Cursor
+		if cursor, err = c.Find(ctx, filter, opts...); err != nil {
+			break
+		}
+		docs = nil
+		if err = cursor.All(ctx, &docs); err == nil || !cursorLost(err) {
+			break
+		}
+	}
 	if err != nil {
 		return nil, typed(err)
 	}
-	var docs []T
-	if err := cursor.All(ctx, &docs); err != nil {
-		return nil, typed(err)
-	}
 	return docs, nil
+}
+
+const findTries = 3
+
+// cursorLost reports whether the server does not know a cursor any more: another has taken its place, or, of FerretDB, the connection is
+// closed that the cursor was made on.
+func cursorLost(err error) bool {
+	const cursorNotFound = 43
+	var e mongo.ServerError
+	return errors.As(err, &e) && e.HasErrorCode(cursorNotFound)
 }
 
 // each reads documents one by one, until fn says that it has enough.
