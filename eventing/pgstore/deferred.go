@@ -36,7 +36,7 @@ func (c deferredConn) Exec(ctx context.Context, query string, args ...any) (int6
 	return 0, nil
 }
 
-// deferring reports whether statements may wait: those of a transaction that has ended or failed are to fail.
+// deferring reports whether statements may wait: those of a transaction that has ended, or could not begin, are to fail.
 func (t *lazyTx) deferring() bool {
 	return t.defers && t.conn != nil && t.beginErr == nil && t.lost == nil
 }
@@ -55,7 +55,7 @@ func (t *lazyTx) flush(ctx context.Context, send func(context.Context, []sqlstor
 	results, err := send(ctx, waiting)
 	for i := 0; i < len(waiting) && err == nil; i++ {
 		if _, err = results.Exec(); err != nil {
-			err = fmt.Errorf("append: %w", err)
+			err = fmt.Errorf("what was put off: %w", err)
 		}
 	}
 	if results != nil {

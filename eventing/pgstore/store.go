@@ -60,6 +60,23 @@ func (s *Store) AppendRows(ctx context.Context, tx pgx.Tx, rows []eventing.Outbo
 	return s.Store.AppendRows(ctx, pgConn{tx}, rows)
 }
 
+// ExecLater runs a statement whose result nobody needs, as what is appended is written: with the transaction's next
+// statement or, if none follows, in one round trip with COMMIT. If it fails, that does, and InTx. So a transaction of what
+// the application has to say, and of the event that tells of it, can be a single round trip.
+//
+// What args point to must not change until then. It is one statement, and must not end the transaction, as CALL of a procedure
+// with a COMMIT would. Of many, 16 wait; the next has them done first. That ctx ends does not keep it from being done later.
+//
+// It runs at once in transactions that are not of [Store.InTx], such as those of handlers, and if it has no args: then it may be several statements.
+func (s *Store) ExecLater(ctx context.Context, tx pgx.Tx, query string, args ...any) error {
+	if lazy, ok := tx.(*lazyTx); ok && lazy.deferring() && !alone(args) {
+		_, err := deferredConn{pgConn{tx}, lazy}.Exec(ctx, query, slices.Clone(args)...) // the caller may use the list again
+		return err
+	}
+	_, err := tx.Exec(ctx, query, args...)
+	return err
+}
+
 // LockKeys takes an advisory lock on each key until the transaction ends.
 func (s *Store) LockKeys(ctx context.Context, tx pgx.Tx, keys []string) error {
 	return s.Store.LockKeys(ctx, pgConn{tx}, keys)

@@ -173,8 +173,9 @@ func inTx(ctx context.Context, db DB, own bool, fn func(Tx) error) (err error) {
 	if err := fn(tx); err != nil {
 		return cmp.Or(beginError(tx), err)
 	}
-	done = true
-	if err := tx.Commit(ctx); err != nil {
+	err = tx.Commit(ctx)
+	done = true // it has not panicked, as it may where a statement's arguments are encoded only now
+	if err != nil {
 		return cmp.Or(beginError(tx), fmt.Errorf("commit: %w", err))
 	}
 	return nil

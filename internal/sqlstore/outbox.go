@@ -42,7 +42,7 @@ func (s *rowScanner) scan(rows Rows) error {
 
 // AppendRows inserts pending rows.
 func (s *Store) AppendRows(ctx context.Context, c Conn, rows []eventing.OutboxRow) error {
-	if err := s.insert(ctx, c, rows); err != nil || s.Announce == nil {
+	if err := s.insert(ctx, c, rows); err != nil || s.Announce == nil || len(rows) == 0 {
 		return err
 	}
 	return s.Announce(ctx, c)
