@@ -41,7 +41,7 @@ type Backend struct {
 	InboxTTL time.Duration
 
 	// Receiver returns what takes over accepted events.
-	Receiver func(cfg eventing.OutboxConfig) intake.Store
+	Receiver func() intake.Store
 	// Register adds the worker to a router.
 	Register func(r *router.Router, policy eventing.Policy, w Worker) error
 	// Telling returns the library's store, or one that is made of it, as one that appends a row to the outbox for each event that

@@ -66,7 +66,7 @@ func (l life) accept(id, source string) eventing.Envelope {
 		TraceID: strings.Repeat("0", 32-len(id)) + id, Payload: json.RawMessage(`{"shipmentId":"shp_` + id + `","status":"picked_up","note":"` + hidden + `"}`),
 		SignatureMeta: courier.SignatureMeta{Signature: "the-signature"},
 	}
-	taken := intake.New(intake.Config{Store: l.db.Receiver(eventing.OutboxConfig{})})
+	taken := intake.New(intake.Config{Store: l.db.Receiver()})
 	_, err := taken.Accept(l.Context(), e, strings.Repeat("ab", 32))
 	must(l.T, err)
 	envelope, err := eventing.DecodeEnvelope(l.shelf.payload(l.T, courier.EventID(source, e.IdempotencyKey)))

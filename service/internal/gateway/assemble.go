@@ -140,9 +140,9 @@ func (g *gateway) handler() (http.Handler, error) {
 
 func (g *gateway) newIntake() *intake.Intake {
 	if g.cfg.direct() {
-		return intake.New(intake.Config{Store: &intake.Direct{Publisher: g.broker.publisher, Topic: worker.Queue}, KeepRepeats: true})
+		return intake.New(intake.Config{Store: &intake.Direct{Publisher: g.broker.publisher, Topic: worker.Queue}, Direct: true})
 	}
-	return intake.New(intake.Config{Store: g.backend.Receiver(eventing.OutboxConfig{Now: g.cfg.now})})
+	return intake.New(intake.Config{Store: g.backend.Receiver(), Outbox: eventing.OutboxConfig{Now: g.cfg.now}})
 }
 
 // letGo closes the connections to the broker.

@@ -11,7 +11,6 @@ import (
 
 	_ "modernc.org/sqlite" // the driver, for a database that is not durable
 
-	"github.com/waybill-go/waybill/eventing"
 	"github.com/waybill-go/waybill/service/internal/courier"
 	"github.com/waybill-go/waybill/service/internal/intake"
 	"github.com/waybill-go/waybill/service/internal/ledger"
@@ -55,7 +54,7 @@ func runCommitter(ctx context.Context) (err error) {
 
 // acceptEach has the intake accept events, one after the other.
 func acceptEach(ctx context.Context, s *store.Store, accepted func()) error {
-	in := intake.New(intake.Config{Store: ledger.New(s, day).Receiver(eventing.OutboxConfig{})})
+	in := intake.New(intake.Config{Store: ledger.New(s, day).Receiver()})
 	defer in.Close(ctx)
 	for i := range int64(commits) {
 		var e courier.Event

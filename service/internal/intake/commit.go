@@ -51,7 +51,7 @@ func (i *Intake) store(ctx context.Context, group []*request) {
 
 // isFirst reports whether a request is the first of its key, or counts as one.
 func (i *Intake) isFirst(group []*request, n int) bool {
-	return n == 0 || i.cfg.KeepRepeats || group[n].entry.Event.IdempotencyKey != group[n-1].entry.Event.IdempotencyKey
+	return n == 0 || i.cfg.Direct || group[n].entry.Event.IdempotencyKey != group[n-1].entry.Event.IdempotencyKey
 }
 
 // reply answers a group. Requests with one key share its receipt: the first of them, or

@@ -53,7 +53,7 @@ func TestDirect(t *testing.T) {
 			q.publish = nil
 			return nil
 		}
-		in := intake.New(intake.Config{Store: &intake.Direct{Publisher: q, Topic: "the queue"}, KeepRepeats: true})
+		in := intake.New(intake.Config{Store: &intake.Direct{Publisher: q, Topic: "the queue"}, Direct: true})
 		held := accept(t.Context(), in, signed("held"), "hash")
 		synctest.Wait()
 		var answers []<-chan answered
@@ -115,7 +115,7 @@ func TestDirectFails(t *testing.T) {
 			return msgs[0].Context().Err()
 		}}
 		d := &intake.Direct{Publisher: q, Topic: "the queue"}
-		in := intake.New(intake.Config{Store: d, KeepRepeats: true})
+		in := intake.New(intake.Config{Store: d, Direct: true})
 		began := time.Now()
 		if a := <-accept(t.Context(), in, signed("a"), "hash"); !errors.Is(a.err, intake.ErrUnavailable) || !errors.Is(a.err, context.DeadlineExceeded) || errors.Is(a.err, httpapi.ErrConflict) {
 			t.Errorf("a broker that hangs: %v", a.err)

@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/waybill-go/waybill/eventing"
 	"github.com/waybill-go/waybill/service/internal/courier"
 	"github.com/waybill-go/waybill/service/internal/httpapi"
 )
@@ -18,9 +19,11 @@ import (
 // Config configures an [Intake].
 type Config struct {
 	Store Store // required
-	// KeepRepeats gives the store each request's entry, also if others of the group have its
-	// idempotency key, which then are not compared. Default: it gets the first of each key.
-	KeepRepeats bool
+	// Direct: the store, a [Direct], gets each request's entry, also if others of the group have its
+	// idempotency key, which then are not compared. Entries have no rows. Default: it gets the first of each key.
+	Direct bool
+	// Outbox says how the entries' rows are made.
+	Outbox eventing.OutboxConfig
 	// Timeout bounds a transaction. Default: 10 s.
 	Timeout time.Duration
 	// MaxGroup bounds the events of a transaction. Default: 256.
@@ -80,11 +83,11 @@ func New(cfg Config) *Intake {
 // Accept implements [httpapi.Acceptor]. When ctx ends first, the event may be stored all the
 // same: its commit goes on.
 func (i *Intake) Accept(ctx context.Context, e courier.Event, bodyHash string) (traceID string, err error) {
-	entry, err := newEntry(e, bodyHash)
+	entry, err := i.newEntry(e, bodyHash)
 	if err != nil {
-		return "", err
+		return "", fmt.Errorf("accept %s: %w", e.EventID, err)
 	}
-	r := &request{entry: entry, size: len(entry.Envelope.Payload), answer: make(chan answer, 1)}
+	r := &request{entry: entry, size: len(entry.Envelope.Payload) + len(entry.Row.Payload), answer: make(chan answer, 1)}
 	if err := i.enqueue(r); err != nil {
 		return "", err
 	}

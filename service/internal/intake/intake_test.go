@@ -282,7 +282,7 @@ func TestBounds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for name, cfg := range map[string]intake.Config{
 			"by number": {MaxWaiting: 6, MaxGroup: 2},
-			"by size":   {MaxWaitingBytes: 7_000, MaxGroupBytes: 2_400},
+			"by size":   {MaxWaitingBytes: 9_000, MaxGroupBytes: 3_300},
 		} {
 			s := &stub{}
 			in, first, letGo := held(t, s, cfg)

@@ -14,8 +14,10 @@ type Entry struct {
 	ShipmentID string
 	// BodyHash is the [courier.CanonicalHash] of the event's body.
 	BodyHash string
-	// Envelope is what the outbox gets; its ID is what the event is called from now on.
+	// Envelope is what is told; its ID is what the event is called from now on. The payload is here only if there is no Row.
 	Envelope eventing.Envelope
+	// Row is what the outbox gets: the envelope, encoded. With [Config.Direct] there is none.
+	Row eventing.OutboxRow
 }
 
 // Receipt is what the ledger has under an entry's idempotency key: the entry itself or,
@@ -31,7 +33,7 @@ type Store interface {
 	// them together or none, and returns a receipt for each. When it returns without an
 	// error, they are durable. A key that is known it leaves as it is.
 	//
-	// The keys are distinct, unless [Config.KeepRepeats] says otherwise, and sorted: calls that have some in common wait for each other
+	// The keys are distinct, unless [Config.Direct] says otherwise, and sorted: calls that have some in common wait for each other
 	// in this order, and so not for ever.
 	//
 	// An error that is [ErrUnavailable] is of the moment. Any other may be of a single entry:

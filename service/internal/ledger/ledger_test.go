@@ -1,6 +1,7 @@
 package ledger_test
 
 import (
+	"context"
 	"database/sql"
 	"path/filepath"
 	"testing"
@@ -43,7 +44,7 @@ func event(now time.Time, trace string) courier.Event {
 // receive returns the receipt of an event.
 func receive(t *testing.T, l *ledger.Ledger, e courier.Event, hash string) intake.Receipt {
 	t.Helper()
-	receipts, err := l.Receiver(eventing.OutboxConfig{}).Receive(t.Context(), []*intake.Entry{entry(e, hash)})
+	receipts, err := l.Receiver().Receive(t.Context(), []*intake.Entry{entry(e, hash)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,9 +52,12 @@ func receive(t *testing.T, l *ledger.Ledger, e courier.Event, hash string) intak
 }
 
 func entry(e courier.Event, hash string) *intake.Entry {
-	return &intake.Entry{Event: e, ShipmentID: "shp_1", BodyHash: hash, Envelope: eventing.Envelope{
-		Header: eventing.Header{ID: courier.EventID(e.Source, e.IdempotencyKey), Type: e.EventType}, Payload: []byte(`{}`),
-	}}
+	envelope := eventing.Envelope{Header: eventing.Header{ID: courier.EventID(e.Source, e.IdempotencyKey), Type: e.EventType}, Payload: []byte(`{}`)}
+	row, err := eventing.OutboxConfig{}.Row(context.Background(), envelope)
+	if err != nil {
+		panic(err)
+	}
+	return &intake.Entry{Event: e, ShipmentID: "shp_1", BodyHash: hash, Envelope: envelope, Row: row}
 }
 
 func exec(t *testing.T, s *store.Store, statement string, args ...any) {

@@ -9,14 +9,16 @@ import (
 	"github.com/waybill-go/waybill/service/internal/intake"
 )
 
-// One statement of fixed text for any number of rows: it is planned once. A conflict is one of either key: with a target, a
-// twin that is about to commit can be met at the other one first, which is an error.
-const insertReceivedPostgres = `
+// One statement of fixed text for any number of rows: it is planned once.
+const insertNewPostgres = `
 INSERT INTO courier_ledger (idempotency_key, envelope_id, event_id, event_type, source, shipment_id, occurred_at, received_at,
 	trace_id, body_hash, status, first_seen_at, updated_at)
 SELECT key, envelope, event, type, source, shipment, occurred, received, trace, hash, 'received', received, received
 FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::timestamptz[], $8::timestamptz[], $9::text[], $10::text[])
-	AS entry (key, envelope, event, type, source, shipment, occurred, received, trace, hash)
+	AS entry (key, envelope, event, type, source, shipment, occurred, received, trace, hash)`
+
+// A conflict is one of either key: with a target, a twin that is about to commit can be met at the other one first, which is an error.
+const insertReceivedPostgres = insertNewPostgres + `
 ON CONFLICT DO NOTHING
 RETURNING idempotency_key`
 
@@ -38,7 +40,12 @@ func (l *Ledger) enterPostgres(ctx context.Context, tx pgx.Tx, entries []*intake
 	return knownPostgres(ctx, tx, missing(entries, entered))
 }
 
-// columnsOf are the parameters of [insertReceivedPostgres].
+// enterNewPostgres has it fail if one of the entries is known.
+func (l *Ledger) enterNewPostgres(ctx context.Context, tx pgx.Tx, entries []*intake.Entry) (known map[string]intake.Receipt, err error) {
+	return nil, l.store.Intake.ExecLater(ctx, tx, insertNewPostgres, columnsOf(entries)...)
+}
+
+// columnsOf are the parameters of [insertNewPostgres].
 func columnsOf(entries []*intake.Entry) []any {
 	const columns = 8
 	n := len(entries)

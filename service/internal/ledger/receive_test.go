@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/waybill-go/waybill/eventing"
 	"github.com/waybill-go/waybill/internal/testserver"
 	"github.com/waybill-go/waybill/service/internal/intake"
 	"github.com/waybill-go/waybill/service/internal/ledger"
@@ -61,7 +60,7 @@ func rows(t *testing.T, s *store.Store) (n int) {
 func TestReceive(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(t *testing.T, s *store.Store, l *ledger.Ledger) {
-		r, now := l.Receiver(eventing.OutboxConfig{}), time.Now()
+		r, now := l.Receiver(), time.Now()
 		numbers := make([]int, 300) // more than a statement takes
 		for i := range numbers {
 			numbers[i] = i
@@ -96,14 +95,14 @@ func TestReceiveRefused(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(t *testing.T, s *store.Store, l *ledger.Ledger) {
 		group := entries(time.Now(), "", 1, 2, 3)
-		group[1].Envelope.Type = strings.Repeat("x", 300) // the outbox's rule
-		if _, err := l.Receiver(eventing.OutboxConfig{}).Receive(t.Context(), group); err == nil || errors.Is(err, intake.ErrUnavailable) {
+		group[1].Row.Lane = "slow" // the outbox knows no such lane
+		if _, err := l.Receiver().Receive(t.Context(), group); err == nil || errors.Is(err, intake.ErrUnavailable) {
 			t.Errorf("got %v, want an error of the entries", err)
 		}
 		if !s.Embedded { // SQLite stores anything
 			group = entries(time.Now(), "", 1, 2, 3)
 			group[1].Event.EventID = "evt\x00"
-			if _, err := l.Receiver(eventing.OutboxConfig{}).Receive(t.Context(), group); err == nil || errors.Is(err, intake.ErrUnavailable) {
+			if _, err := l.Receiver().Receive(t.Context(), group); err == nil || errors.Is(err, intake.ErrUnavailable) {
 				t.Errorf("got %v, want an error of the entries", err)
 			}
 		}
@@ -119,7 +118,7 @@ func TestReceiveOverlapping(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(t *testing.T, s *store.Store, l *ledger.Ledger) {
 		const callers, keys, rounds = 4, 40, 5
-		r, now := l.Receiver(eventing.OutboxConfig{}), time.Now()
+		r, now := l.Receiver(), time.Now()
 		var all sync.WaitGroup
 		first := make([][]intake.Receipt, callers)
 		for c := range callers {
@@ -158,7 +157,7 @@ func TestReceiveUnavailable(t *testing.T) {
 	if err := server.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := l.Receiver(eventing.OutboxConfig{}).Receive(t.Context(), entries(time.Now(), "", 1, 2)); !errors.Is(err, intake.ErrUnavailable) {
+	if _, err := l.Receiver().Receive(t.Context(), entries(time.Now(), "", 1, 2)); !errors.Is(err, intake.ErrUnavailable) {
 		t.Errorf("got %v, want that the store is not available", err)
 	}
 }
@@ -171,7 +170,7 @@ func BenchmarkReceive(b *testing.B) {
 	} {
 		b.Run(name, func(b *testing.B) {
 			_, l := openAt(b, address(b))
-			r, now, numbers := l.Receiver(eventing.OutboxConfig{}), time.Now(), make([]int, 32)
+			r, now, numbers := l.Receiver(), time.Now(), make([]int, 32)
 			b.ReportAllocs()
 			for n := 0; b.Loop(); n++ {
 				for i := range numbers {

@@ -58,37 +58,25 @@ func (e *entry) row() eventing.OutboxRow {
 	}
 }
 
-func newEntry(ctx context.Context, cfg eventing.OutboxConfig, e *intake.Entry) (*entry, error) {
-	row, err := cfg.Row(ctx, e.Envelope)
-	if err != nil {
-		return nil, err
-	}
+func newEntry(e *intake.Entry) *entry {
+	row := &e.Row
 	doc := entryOf(&courier.Arrival{EnvelopeID: e.Envelope.ID, Event: e.Event, Payload: courier.Payload{ShipmentID: e.ShipmentID}})
 	doc.BodyHash = e.BodyHash
 	doc.Outgoing = &outgoing{At: row.CreatedAt, Payload: row.Payload, OrderingKey: row.OrderingKey, Partition: row.Partition}
-	return doc, nil
+	return doc
 }
 
-// Receiver returns what enters accepted events into the ledger, and then into the outbox. cfg is the outbox's.
-func (r *Repo) Receiver(cfg eventing.OutboxConfig) intake.Store {
-	return &receiver{r, cfg}
-}
+// Receiver returns what enters accepted events into the ledger, and then into the outbox.
+func (r *Repo) Receiver() intake.Store { return &receiver{r} }
 
-type receiver struct {
-	*Repo
-
-	outbox eventing.OutboxConfig
-}
+type receiver struct{ *Repo }
 
 // Receive implements [intake.Store]: the entries that are not known yet into the ledger, then what of them and of those that are known is not yet
 // in the outbox into that. Entries are stored one by one: after an error some may be.
 func (r *receiver) Receive(ctx context.Context, entries []*intake.Entry) ([]intake.Receipt, error) {
 	docs := make([]*entry, len(entries))
 	for i := range entries {
-		var err error
-		if docs[i], err = newEntry(ctx, r.outbox, entries[i]); err != nil {
-			return nil, err
-		}
+		docs[i] = newEntry(entries[i])
 	}
 	known, err := r.enter(ctx, docs)
 	if err != nil {

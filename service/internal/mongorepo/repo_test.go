@@ -52,15 +52,20 @@ func accepted(n int, hash string) *intake.Entry {
 		EventID: fmt.Sprint("evt_", n), EventType: "parcel.scan", Source: "courier-x", IdempotencyKey: fmt.Sprint("courier-x:evt_", n),
 		TraceID: fmt.Sprint("trace ", n, " ", hash), OccurredAt: now, ReceivedAt: now, Payload: []byte(`{"shipmentId":"shp_1","status":"delivered"}`),
 	}
-	return &intake.Entry{Event: e, ShipmentID: "shp_1", BodyHash: hash, Envelope: eventing.Envelope{
+	envelope := eventing.Envelope{
 		Header:  eventing.Header{ID: courier.EventID(e.Source, e.IdempotencyKey), Type: e.EventType, OccurredAt: now, IdempotencyKey: e.IdempotencyKey, AggregateType: "shipment", AggregateID: "shp_1"},
 		Payload: e.Payload,
-	}}
+	}
+	row, err := eventing.OutboxConfig{}.Row(context.Background(), envelope)
+	if err != nil {
+		panic(err)
+	}
+	return &intake.Entry{Event: e, ShipmentID: "shp_1", BodyHash: hash, Envelope: envelope, Row: row}
 }
 
 func (r *Repo) receiveAll(t *testing.T, entries ...*intake.Entry) []intake.Receipt {
 	t.Helper()
-	receipts, err := r.Receiver(eventing.OutboxConfig{}).Receive(t.Context(), entries)
+	receipts, err := r.Receiver().Receive(t.Context(), entries)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -113,7 +118,7 @@ func TestReceiveRaces(t *testing.T) {
 	var all sync.WaitGroup
 	for i := range racers {
 		all.Go(func() {
-			got, err := r.Receiver(eventing.OutboxConfig{}).Receive(t.Context(), []*intake.Entry{accepted(1, fmt.Sprint("body ", i))})
+			got, err := r.Receiver().Receive(t.Context(), []*intake.Entry{accepted(1, fmt.Sprint("body ", i))})
 			if err != nil {
 				t.Error(err)
 				return
@@ -137,11 +142,7 @@ func TestReceiveIsCompleted(t *testing.T) {
 	t.Parallel()
 	r := open(t)
 	for n := range 2 {
-		doc, err := newEntry(t.Context(), eventing.OutboxConfig{}, accepted(n, "a"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := r.enter(t.Context(), []*entry{doc}); err != nil {
+		if _, err := r.enter(t.Context(), []*entry{newEntry(accepted(n, "a"))}); err != nil {
 			t.Fatal(err)
 		}
 	}

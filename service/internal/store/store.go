@@ -176,7 +176,7 @@ func openPostgres(ctx context.Context, address string) (*Store, error) {
 	}
 	if err := pool.Ping(ctx); err != nil {
 		pool.Close()
-		return nil, fmt.Errorf("the database %q: %w", Masked(address), err)
+		return nil, fmt.Errorf("no connection to the database %q; is its server up, and the address right? %w", Masked(address), err)
 	}
 	intake, err := openPool(ctx, address, maxIntakeConns)
 	if err != nil {

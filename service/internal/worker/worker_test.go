@@ -53,7 +53,7 @@ func newSystem(t *testing.T, batch int) *system {
 	l := ledger.New(s, 30*24*time.Hour)
 	return &system{
 		T: t, store: s, ledger: l, batch: batch, clock: eventingtest.NewClock(),
-		intake: intake.New(intake.Config{Store: l.Receiver(eventing.OutboxConfig{})}),
+		intake: intake.New(intake.Config{Store: l.Receiver()}),
 	}
 }
 

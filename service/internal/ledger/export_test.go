@@ -1,0 +1,4 @@
+package ledger
+
+// Expired is the statement of Sweep.
+const Expired = expired

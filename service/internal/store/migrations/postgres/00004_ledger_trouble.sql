@@ -1,0 +1,11 @@
+-- +goose Up
+
+-- What has been received, and what is final, need not be entered into this index: only rows that stay in
+-- between are looked for by their state. The ledger can be read while it is made.
+CREATE INDEX courier_ledger_trouble ON courier_ledger (status, updated_at) WHERE status IN ('processing', 'failed');
+DROP INDEX courier_ledger_status;
+ALTER INDEX courier_ledger_trouble RENAME TO courier_ledger_status;
+
+-- +goose Down
+DROP INDEX courier_ledger_status;
+CREATE INDEX courier_ledger_status ON courier_ledger (status, updated_at);
