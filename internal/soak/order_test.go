@@ -99,11 +99,11 @@ func TestCrashOfTwo(t *testing.T) {
 	j := newJournal()
 	stop := a.write(j, load{writers: 2, every: 10 * time.Millisecond, events: 1, keys: 200}, r.Uint64())
 	procs[2].kill()
-	newcomer := a.dispatcher(spec{})
-	var until time.Time
+	var until time.Time // read at once: when this has passed, others have its partitions
 	if err := a.pool.QueryRow(t.Context(), `SELECT max(lease_until) FROM event_leases WHERE holder = $1`, victim).Scan(&until); err != nil {
 		t.Fatal(err)
 	}
+	newcomer := a.dispatcher(spec{})
 	<-time.After(time.Until(until) - 300*time.Millisecond)
 	newcomer.kill()
 	<-time.After(2 * lease)
