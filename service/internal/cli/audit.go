@@ -88,7 +88,7 @@ func (c *auditCmd) Run(ctx context.Context, p *Program) error {
 		if err != nil {
 			return err
 		}
-		if err := c.print(p.Stdout, report, list.shown); err != nil {
+		if err := c.print(p, report, list.shown); err != nil {
 			return err
 		}
 		if report.Clean() {
@@ -105,7 +105,8 @@ func are(n int, thing string) string {
 	return plural(n, thing) + " are"
 }
 
-func (c *auditCmd) print(w io.Writer, r eventing.AuditReport, shown []finding) error {
+func (c *auditCmd) print(p *Program, r eventing.AuditReport, shown []finding) error {
+	w := p.Stdout
 	if c.JSON {
 		return json.NewEncoder(w).Encode(map[string]eventing.AuditReport{"summary": r})
 	}
@@ -136,10 +137,24 @@ func (c *auditCmd) print(w io.Writer, r eventing.AuditReport, shown []finding) e
 	}
 	fmt.Fprintf(&b, "\noldest sent: %s; what is older and was removed cannot be audited.\n", since(r.OldestSent))
 	if r.Missing > 0 {
-		b.WriteString("To send again what is missing:\n    gateway audit --json > audit.ndjson\n    gateway outbox requeue --from-audit audit.ndjson\n")
+		fmt.Fprintf(&b, "To send again what is missing:\n    %s > audit.ndjson\n    %s\n", p.command(c.arguments(p)...), p.command("outbox", "requeue", "--from-audit", "audit.ndjson"))
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+// arguments are those of the same audit, as JSON.
+func (c *auditCmd) arguments(p *Program) []string {
+	args := []string{"audit", "--json"}
+	for _, flag := range [][2]string{{"--ids", c.IDs}, {"--source", c.Source}, {"--since", c.Since.text}, {"--until", c.Until.text}} {
+		if flag[1] != "" {
+			args = append(args, flag[0], flag[1])
+		}
+	}
+	if p.given["grace"] {
+		args = append(args, "--grace", c.Grace.String())
+	}
+	return args
 }
 
 // toWorker is the gateway's routing table: the worker gets every event.

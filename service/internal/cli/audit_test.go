@@ -152,7 +152,7 @@ func testAudit(t *testing.T, e environment) {
 		t.Errorf("audit of what was lost: %+v", a)
 	}
 	if r := e.run(t, "audit", "--grace", "1ns"); r.code != 3 || !strings.Contains(r.stdout, "evt_131  northpost  "+projection+"  missing") ||
-		!strings.Contains(r.stdout, "gateway outbox requeue --from-audit audit.ndjson") || !strings.Contains(r.stderr, "3 events are missing, 0 unknown") {
+		!strings.Contains(r.stdout, "\n    gateway audit --json --grace 1ns > audit.ndjson\n    gateway outbox requeue --from-audit audit.ndjson\n") || !strings.Contains(r.stderr, "3 events are missing, 0 unknown") {
 		t.Errorf("audit: %+v", r)
 	}
 	if r := e.run(t, "audit", "--grace", "1h"); r.code != 0 || !strings.Contains(r.stdout, "in_flight  3\n") {
@@ -191,7 +191,7 @@ func testAudit(t *testing.T, e environment) {
 		t.Errorf("requeue of nothing: %s", text)
 	}
 	if r := e.run(t, "outbox", "requeue", "--event-id", "evt_141", "--event-id", "evt_120"); r.code != 3 || !strings.Contains(r.stdout, "1 event will be sent again.") ||
-		!strings.Contains(r.stdout, "1 event dead, not sent: replay it with gateway dlq replay:\n  evt_141 of courier-x\n") {
+		!strings.Contains(r.stdout, "1 event dead, not sent; what can be done about it: gateway dlq show ID:\n  evt_141 of courier-x\n") {
 		t.Errorf("requeue of what is dead: %+v", r)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 
 	"github.com/alecthomas/kong"
 
@@ -122,7 +123,7 @@ func (t *tool) run(ctx context.Context, p Program) (exitCode int) {
 	if err != nil {
 		return fail(p, "", err)
 	}
-	command, err := parser.Parse(p.Args[min(1, len(p.Args)):])
+	command, err := parser.Parse(usual(p.Args[min(1, len(p.Args)):]))
 	if helped {
 		return exitOK
 	}
@@ -147,6 +148,17 @@ func (t *tool) run(ctx context.Context, p Program) (exitCode int) {
 		return fail(p, command.Selected().FullPath(), err)
 	}
 	return exitOK
+}
+
+// usual understands two ways to ask that people try.
+func usual(args []string) []string {
+	switch {
+	case len(args) > 0 && args[0] == "help":
+		return append(slices.Clone(args[1:]), "--help")
+	case len(args) == 1 && args[0] == "--version":
+		return []string{"version"}
+	}
+	return args
 }
 
 // fail says what went wrong and, if the caller can help it, what to do next.

@@ -116,6 +116,9 @@ func TestHelp(t *testing.T) {
 			t.Errorf("%s: --force is waybill's, but not the gateway's", command)
 		}
 	}
+	if e.ok(t, "help", "dlq", "list") != e.ok(t, "dlq", "list", "--help") || e.ok(t, "--version") != e.ok(t, "version") {
+		t.Error("help, or --version, is understood as something else")
+	}
 	all := e.ok(t, "--help")
 	for _, command := range leaves {
 		if !strings.Contains(all, "\n  "+command+" ") {

@@ -164,8 +164,9 @@ func (c *dlqCloseCmd) Run(ctx context.Context, p *Program) error {
 		if err != nil {
 			return err
 		}
-		if !c.Yes && !c.DryRun {
-			if err := p.confirm("This gives up for good:", summaries(letters)); err != nil {
+		closed := func(l letter) bool { return l.Status == eventing.StatusClosed }
+		if left := slices.DeleteFunc(slices.Clone(letters), closed); len(left) > 0 && !c.Yes && !c.DryRun {
+			if err := p.confirm("This gives up for good:", summaries(left)); err != nil {
 				return err
 			}
 		}
@@ -330,7 +331,7 @@ func (a act) on(p *Program, letters []letter, do func(eventing.Target) error) er
 			DeadLetters []done `json:"dead_letters"`
 		}{a.name, a.dry, all}))
 	case len(letters) == 0:
-		_, err := fmt.Fprintln(p.Stdout, "There is no such dead letter.")
+		_, err := fmt.Fprintln(p.Stdout, "No such dead letter is pending or reviewed.")
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)

@@ -192,6 +192,13 @@ func (e environment) operate(t *testing.T) {
 		t.Errorf("replay a closed one: %+v", r)
 	}
 
+	if r := e.run(t, "dlq", "close", "evt_141", "--reason", "test"); r.code != 1 || !strings.Contains(r.stderr, "is closed, discarded: it cannot be discarded") || strings.Contains(r.stderr, "--yes") {
+		t.Errorf("close a closed one: %+v", r)
+	}
+	if text := e.ok(t, "dlq", "replay", "--limit", "5"); text != "No such dead letter is pending or reviewed.\n" {
+		t.Errorf("replay of what is closed: %s", text)
+	}
+
 	if text := e.ok(t, "outbox", "requeue", "--since", "1h", "--dry-run"); text != "12 events would be sent again.\n" {
 		t.Errorf("requeue, dry: %s", text)
 	}

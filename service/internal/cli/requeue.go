@@ -120,7 +120,7 @@ func (c *outboxRequeueCmd) print(ctx context.Context, w io.Writer, d *desk, r ev
 		what string
 	}{
 		{r.NotKept, "not kept any more, or never there (the oldest sent event that is kept was sent at " + since(r.OldestSent) + ")"},
-		{r.Failed, "dead, not sent: replay it with " + d.tool.name + " dlq replay"},
+		{r.Failed, "dead, not sent; what can be done about it: " + d.tool.name + " dlq show ID"},
 		{r.Pending, "pending: sent anyway"},
 	} {
 		if len(part.ids) == 0 {

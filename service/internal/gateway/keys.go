@@ -28,6 +28,7 @@ func (g *gateway) keys() (*courier.Keyring, error) {
 		if err != nil {
 			return nil, fmt.Errorf("HMAC_SECRET: %w", err)
 		}
+		g.atLeast(credentials.MinSecretBytes, "HMAC_SECRET", g.cfg.HMACSecret)
 		return k, nil
 	}
 	k := &courier.Keyring{}
@@ -48,6 +49,7 @@ func (g *gateway) tokens() (*credentials.Tokens, error) {
 	t := &credentials.Tokens{}
 	var fixed []credentials.Token
 	if g.cfg.AdminToken != "" {
+		g.atLeast(credentials.MinTokenBytes, adminToken, g.cfg.AdminToken)
 		fixed = append(fixed, credentials.NewToken(adminToken, g.cfg.AdminToken, credentials.ScopeRead, credentials.ScopeOperate))
 	}
 	t.Replace(fixed...)
@@ -61,6 +63,13 @@ func (g *gateway) tokens() (*credentials.Tokens, error) {
 		}
 		return len(all), notes, err
 	}})
+}
+
+// atLeast warns of a secret that can be guessed. In a file it would be refused; these settings take any.
+func (g *gateway) atLeast(n int, setting, secret string) {
+	if len(secret) < n {
+		g.cfg.Logger.Warn("gateway: this secret is so short that it can be guessed; make one with: openssl rand -hex 32", "setting", setting, "bytes", len(secret), "at_least", n)
+	}
 }
 
 // follow reads a file for the first time, and remembers it.

@@ -101,6 +101,20 @@ func posted(t *testing.T, url, source, secret, keyID string) answer {
 	return a
 }
 
+// A secret that can be guessed is told of, but not what it is.
+func TestShortSecrets(t *testing.T) {
+	t.Parallel()
+	for secret, warnings := range map[string]int{"hunter2": 2, "hunter2 hunter2 hunter2": 0} {
+		log := &record{}
+		cfg := testConfig("sqlite:"+filepath.Join(t.TempDir(), "waybill.db"), secret)
+		cfg.Logger = slog.New(slog.NewTextHandler(log, nil))
+		serve(t, cfg)
+		if text := log.String(); strings.Count(text, "can be guessed") != warnings || strings.Contains(text, secret) {
+			t.Errorf("%q: not %d warnings: %s", secret, warnings, text)
+		}
+	}
+}
+
 // Nobody signs for a source but with a secret of it that holds now, whether the key id is given or not.
 func TestSecretsOfSources(t *testing.T) {
 	t.Parallel()
