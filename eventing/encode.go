@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"strconv"
 	"time"
+
+	"github.com/waybill-go/waybill/internal/strictjson"
 )
 
 // encode writes the envelope as encoding/json would write a wireEnvelope, without escapes for
@@ -13,13 +15,13 @@ func encode(e Envelope) ([]byte, error) {
 	var buf bytes.Buffer
 	buf.Grow(len(e.Payload) + headerBytes)
 	b := buf.AvailableBuffer()
-	b = appendText(append(b, `{"event_id":`...), e.ID)
-	b = appendText(append(b, `,"event_type":`...), e.Type)
+	b = strictjson.AppendString(append(b, `{"event_id":`...), e.ID)
+	b = strictjson.AppendString(append(b, `,"event_type":`...), e.Type)
 	b = append(b, `,"occurred_at":"`...)
 	b = e.OccurredAt.UTC().AppendFormat(b, time.RFC3339Nano)
-	b = appendText(append(b, `","correlation_id":`...), e.CorrelationID)
-	b = appendText(append(b, `,"tenant_id":`...), e.TenantID)
-	b = appendText(append(b, `,"station_id":`...), e.StationID)
+	b = strictjson.AppendString(append(b, `","correlation_id":`...), e.CorrelationID)
+	b = strictjson.AppendString(append(b, `,"tenant_id":`...), e.TenantID)
+	b = strictjson.AppendString(append(b, `,"station_id":`...), e.StationID)
 	b = strconv.AppendInt(append(b, `,"schema_version":`...), int64(e.SchemaVersion), 10)
 	b = appendOptional(b, `,"causation_id":`, e.CausationID)
 	b = appendOptional(b, `,"aggregate_type":`, e.AggregateType)
@@ -29,10 +31,15 @@ func encode(e Envelope) ([]byte, error) {
 	b = appendOptional(b, `,"traceparent":`, e.TraceParent)
 	b = appendOptional(b, `,"tracestate":`, e.TraceState)
 	buf.Write(append(b, `,"payload":`...))
-	if e.Payload == nil {
+	switch {
+	case e.Payload == nil:
 		buf.WriteString("null")
-	} else if err := json.Compact(&buf, e.Payload); err != nil {
-		return nil, &InvalidEventError{EventID: e.ID, Field: "payload", Problem: err.Error()}
+	case strictjson.IsCompact(e.Payload): // most are, and this is faster
+		buf.Write(e.Payload)
+	default:
+		if err := json.Compact(&buf, e.Payload); err != nil {
+			return nil, &InvalidEventError{EventID: e.ID, Field: "payload", Problem: err.Error()}
+		}
 	}
 	buf.WriteByte('}')
 	return buf.Bytes(), checkSize(e, buf.Len())
@@ -45,25 +52,5 @@ func appendOptional(b []byte, name, value string) []byte {
 	if value == "" {
 		return b
 	}
-	return appendText(append(b, name...), value)
-}
-
-// appendText appends s as a JSON string.
-func appendText(b []byte, s string) []byte {
-	for i := range len(s) {
-		if c := s[i]; c < ' ' || c >= 0x7f || c == '"' || c == '\\' {
-			return appendEscaped(b, s)
-		}
-	}
-	b = append(b, '"')
-	b = append(b, s...)
-	return append(b, '"')
-}
-
-func appendEscaped(b []byte, s string) []byte {
-	var buf bytes.Buffer
-	enc := json.NewEncoder(&buf)
-	enc.SetEscapeHTML(false)
-	_ = enc.Encode(s) // strings always encode
-	return append(b, bytes.TrimSuffix(buf.Bytes(), []byte{'\n'})...)
+	return strictjson.AppendString(append(b, name...), value)
 }

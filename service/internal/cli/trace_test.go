@@ -67,7 +67,7 @@ func (l life) accept(id, source string) eventing.Envelope {
 		SignatureMeta: courier.SignatureMeta{Signature: "the-signature"},
 	}
 	taken := intake.New(intake.Config{Store: l.db.Receiver()})
-	_, err := taken.Accept(l.Context(), e, strings.Repeat("ab", 32))
+	_, err := taken.Accept(l.Context(), e, courier.Payload{ShipmentID: "shp_" + id}, strings.Repeat("ab", 32))
 	must(l.T, err)
 	envelope, err := eventing.DecodeEnvelope(l.shelf.payload(l.T, courier.EventID(source, e.IdempotencyKey)))
 	must(l.T, err)

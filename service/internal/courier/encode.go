@@ -4,7 +4,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/waybill-go/waybill/service/internal/strictjson"
+	"github.com/waybill-go/waybill/internal/strictjson"
 )
 
 // AppendJSON appends the event as the queue carries it: what [encoding/json] makes of it, but

@@ -4,11 +4,10 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
-	"fmt"
 	"strings"
 	"unicode"
 
-	"github.com/waybill-go/waybill/service/internal/strictjson"
+	"github.com/waybill-go/waybill/internal/strictjson"
 )
 
 // EventID names the envelope of the event that source sent under the given
@@ -48,7 +47,7 @@ func StateChangeID(envelopeID string) string {
 }
 
 func derivedID(parts ...string) string {
-	var b []byte
+	b := make([]byte, 0, 512)
 	for _, part := range parts {
 		// Lengths keep ("a", "bc") and ("ab", "c") apart.
 		b = binary.AppendUvarint(b, uint64(len(part)))
@@ -58,7 +57,14 @@ func derivedID(parts ...string) string {
 	id := sum[:16]
 	id[6] = id[6]&0x0f | 0x80
 	id[8] = id[8]&0x3f | 0x80
-	return fmt.Sprintf("%x-%x-%x-%x-%x", id[0:4], id[4:6], id[6:8], id[8:10], id[10:])
+	text := make([]byte, 0, len("00000000-0000-8000-8000-000000000000"))
+	for i, part := range [][]byte{id[0:4], id[4:6], id[6:8], id[8:10], id[10:]} {
+		if i > 0 {
+			text = append(text, '-')
+		}
+		text = hex.AppendEncode(text, part)
+	}
+	return string(text)
 }
 
 // CanonicalHash tells bodies apart: two get the same hash if they stand for the

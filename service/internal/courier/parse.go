@@ -9,7 +9,7 @@ import (
 	"time"
 	"unicode"
 
-	"github.com/waybill-go/waybill/service/internal/strictjson"
+	"github.com/waybill-go/waybill/internal/strictjson"
 )
 
 // Bounds on a body's fields, in bytes of UTF-8.
@@ -37,39 +37,38 @@ type FieldError struct {
 //
 // TraceID, SignatureMeta, ReceivedAt and Attempt are not the body's to say, and
 // left empty.
-func Parse(raw []byte) (Event, []FieldError) {
+func Parse(raw []byte) (ev Event, payload Payload, faults []FieldError) {
 	if err := strictjson.Check(raw, MaxDepth); err != nil {
-		return Event{}, []FieldError{{Message: "is not the JSON that the gateway takes: " + err.Error()}}
+		return ev, payload, []FieldError{{Message: "is not the JSON that the gateway takes: " + err.Error()}}
 	}
 	if !strictjson.IsObject(raw) {
-		return Event{}, []FieldError{{Message: "must be a JSON object"}}
+		return ev, payload, []FieldError{{Message: "must be a JSON object"}}
 	}
 	p := newParser(raw, "", bodyFields)
-	ev := Event{
+	ev = Event{
 		EventID:        p.required("eventId", MaxIDLength),
 		EventType:      p.required("eventType", MaxEventTypeLength),
 		OccurredAt:     p.time("occurredAt"),
 		Source:         p.required("source", MaxIDLength),
 		IdempotencyKey: p.required("idempotencyKey", MaxIDLength),
 	}
-	payload := p.field("payload")
+	ev.Payload = p.field("payload")
 	switch {
-	case payload == nil:
+	case ev.Payload == nil:
 		p.fault("payload", "is required")
-	case !strictjson.IsObject(payload):
+	case !strictjson.IsObject(ev.Payload):
 		p.fault("payload", "must be an object")
 	default:
-		_, faults := parsePayload(payload)
+		payload, faults = parsePayload(ev.Payload)
 		p.faults = append(p.faults, faults...)
-		ev.Payload = payload
 	}
 	if len(p.faults) > 0 {
-		return Event{}, p.faults
+		return Event{}, Payload{}, p.faults
 	}
-	return ev, nil
+	return ev, payload, nil
 }
 
-// DecodePayload reads what the gateway needs from an event's payload. It fails
+// DecodePayload reads what the gateway needs from an event's payload, as Parse does. It fails
 // for good on a payload that [Parse] would refuse.
 func DecodePayload(raw []byte) (Payload, error) {
 	if err := strictjson.Check(raw, MaxDepth); err != nil {
@@ -180,11 +179,12 @@ func (p *parser) time(name string) time.Time {
 		return time.Time{}
 	}
 	t, err := time.Parse(time.RFC3339, strings.ToUpper(value))
-	if err != nil || !rfc3339.MatchString(value) {
+	t = t.UTC()
+	usual := t.AppendFormat(make([]byte, 0, 64), time.RFC3339Nano)
+	if err != nil || string(usual) != value && !rfc3339.MatchString(value) {
 		p.fault(name, "must be an RFC 3339 timestamp such as 2026-02-26T12:00:00Z")
 		return time.Time{}
 	}
-	t = t.UTC()
 	if t.Year() < 1970 || t.Year() > 9999 {
 		p.fault(name, "must lie between the years 1970 and 9999 in UTC")
 		return time.Time{}

@@ -63,7 +63,11 @@ func acceptEach(ctx context.Context, s *store.Store, accepted func()) error {
 			return err
 		}
 		e.ReceivedAt = time.Now()
-		if _, err := in.Accept(ctx, e, courier.CanonicalHash(body)); err != nil {
+		payload, err := courier.DecodePayload(e.Payload)
+		if err != nil {
+			return err
+		}
+		if _, err := in.Accept(ctx, e, payload, courier.CanonicalHash(body)); err != nil {
 			return err
 		}
 		accepted()

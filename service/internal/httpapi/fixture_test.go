@@ -38,7 +38,7 @@ type acceptor struct {
 	err    error
 }
 
-func (a *acceptor) Accept(_ context.Context, ev courier.Event, hash string) (string, error) {
+func (a *acceptor) Accept(_ context.Context, ev courier.Event, _ courier.Payload, hash string) (string, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.err != nil {

@@ -2,7 +2,6 @@ package httpapi
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -13,8 +12,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/waybill-go/waybill/internal/strictjson"
 	"github.com/waybill-go/waybill/service/internal/courier"
-	"github.com/waybill-go/waybill/service/internal/strictjson"
 )
 
 const (
@@ -36,14 +35,12 @@ func (a *api) intake(w http.ResponseWriter, r *http.Request) {
 		a.refuse(w, r, overloaded(retryAfter, reason))
 		return
 	}
-	ev, hash, refusal := a.receive(r)
+	got, refusal := a.receive(r)
 	if refusal != nil {
 		a.refuse(w, r, refusal)
 		return
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), a.AcceptTimeout)
-	defer cancel()
-	known, err := a.Acceptor.Accept(ctx, ev, hash)
+	known, err := a.Acceptor.Accept(r.Context(), got.event, got.payload, got.hash)
 	switch {
 	case errors.Is(err, ErrConflict):
 		a.refuse(w, r, problemConflict.with("an event with this idempotency key and another body was accepted before; send changed content under a new key",
@@ -51,7 +48,7 @@ func (a *api) intake(w http.ResponseWriter, r *http.Request) {
 	case errors.Is(err, ErrBusy):
 		a.refuse(w, r, problemUnavailable.with("the event was not stored: too many wait already; send it again"))
 	case err != nil:
-		a.Logger.ErrorContext(ctx, "accept an event", "error", err, "traceId", ev.TraceID)
+		a.Logger.ErrorContext(r.Context(), "accept an event", "error", err, "traceId", got.event.TraceID)
 		a.refuse(w, r, problemUnavailable.with("the event could not be stored; send it again"))
 	default:
 		a.accept(w, r, known)
@@ -72,15 +69,22 @@ func (a *api) accept(w http.ResponseWriter, r *http.Request, traceID string) {
 	a.write(w, r, http.StatusAccepted, jsonType, body)
 }
 
+// arrival is an event that may be taken over.
+type arrival struct {
+	event   courier.Event
+	payload courier.Payload
+	hash    string // of its body
+}
+
 // receive reads the request and holds it to the rules, cheapest and most
 // suspicious first: nothing is parsed before its signature holds.
-func (a *api) receive(r *http.Request) (ev courier.Event, hash string, refusal *problem) {
+func (a *api) receive(r *http.Request) (arrival, *problem) {
 	if refusal := checkMediaType(r.Header); refusal != nil {
-		return ev, "", refusal
+		return arrival{}, refusal
 	}
 	raw, refusal := a.readBody(r)
 	if refusal != nil {
-		return ev, "", refusal
+		return arrival{}, refusal
 	}
 	now := a.Now().UTC()
 	signature, err := signatureOf(r.Header)
@@ -89,21 +93,21 @@ func (a *api) receive(r *http.Request) (ev courier.Event, hash string, refusal *
 		verified, err = a.Keyring.Verify(signature, raw, now, a.MaxSkew)
 	}
 	if err != nil {
-		return ev, "", signatureProblem(err)
+		return arrival{}, signatureProblem(err)
 	}
-	ev, faults := courier.Parse(raw)
+	ev, payload, faults := courier.Parse(raw)
 	if len(faults) > 0 {
-		return ev, "", problemInvalid.with(describe(faults), faults...)
+		return arrival{}, problemInvalid.with(describe(faults), faults...)
 	}
 	if !verified.Covers(ev.Source) {
-		return ev, "", problemSignature.with("source: the secret that signed this request may not sign for this source",
+		return arrival{}, problemSignature.with("source: the secret that signed this request may not sign for this source",
 			courier.FieldError{Field: "source", Message: "does not belong to the secret of the signature"})
 	}
 	ev.TraceID = traceID(r.Context())
 	ev.SignatureMeta = verified.Meta
 	ev.ReceivedAt = now
 	ev.Attempt = 1
-	return ev, courier.CanonicalHash(raw), nil
+	return arrival{ev, payload, courier.CanonicalHash(raw)}, nil
 }
 
 func checkMediaType(h http.Header) *problem {

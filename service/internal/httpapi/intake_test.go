@@ -220,19 +220,6 @@ func TestIntakeUnavailable(t *testing.T) {
 	}
 }
 
-type stuck struct{ Acceptor }
-
-func (stuck) Accept(ctx context.Context, _ courier.Event, _ string) (string, error) {
-	<-ctx.Done()
-	return "", ctx.Err()
-}
-
-func TestIntakeGivesUpOnAStuckStore(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t, func(c *Config) { c.Acceptor, c.AcceptTimeout = stuck{}, time.Millisecond })
-	wantProblem(t, f.do(signed(event)), 503, "send it again")
-}
-
 // Who comes when too many wait already is told at once when to come again, and that is no
 // error to look into.
 func TestIntakeIsBusy(t *testing.T) {
@@ -353,7 +340,7 @@ func BenchmarkIntake(b *testing.B) {
 
 type instant struct{}
 
-func (instant) Accept(_ context.Context, ev courier.Event, _ string) (string, error) {
+func (instant) Accept(_ context.Context, ev courier.Event, _ courier.Payload, _ string) (string, error) {
 	return ev.TraceID, nil
 }
 

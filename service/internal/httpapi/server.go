@@ -28,13 +28,13 @@ var ErrNotFound = errors.New("not found")
 
 // Acceptor takes events over.
 type Acceptor interface {
-	// Accept stores the event durably before it returns. bodyHash is the
-	// [courier.CanonicalHash] of its body. It returns the trace id under which
+	// Accept stores the event durably before it returns. It comes as [courier.Parse] gives it; bodyHash is
+	// the [courier.CanonicalHash] of its body. It returns the trace id under which
 	// the event is known: the event's own, or for a repeat (same idempotency
 	// key, same hash), which changes nothing, that of the first time. The error
 	// is ErrConflict; or ErrBusy, at once; or means that the event could not be
-	// stored now, or that nobody knows.
-	Accept(ctx context.Context, ev courier.Event, bodyHash string) (traceID string, err error)
+	// stored now, or that nobody knows: after bounded time, or when ctx ends.
+	Accept(ctx context.Context, ev courier.Event, payload courier.Payload, bodyHash string) (traceID string, err error)
 }
 
 // Reader tells what became of events. It returns ErrNotFound for what it does
@@ -73,9 +73,6 @@ type Config struct {
 	// MaxSkew is how far a signature's time may lie from now, either way.
 	// Default: [courier.DefaultMaxSkew].
 	MaxSkew time.Duration
-	// AcceptTimeout bounds the storing of an event; then the answer is 503.
-	// Default: 10 s.
-	AcceptTimeout time.Duration
 	// Overloaded, asked before an event is read, says that none is taken in now: why, and when the courier is to send
 	// again. It must not take long. Default: all are.
 	Overloaded func() (retryAfter time.Duration, reason string, yes bool)
@@ -107,11 +104,8 @@ func New(cfg Config) (http.Handler, error) {
 	if cfg.MaxSkew == 0 {
 		cfg.MaxSkew = courier.DefaultMaxSkew
 	}
-	if cfg.AcceptTimeout == 0 {
-		cfg.AcceptTimeout = 10 * time.Second
-	}
-	if cfg.MaxBodyBytes < 0 || cfg.MaxSkew < 0 || cfg.AcceptTimeout < 0 {
-		return nil, errors.New("httpapi: MaxBodyBytes, MaxSkew and AcceptTimeout must not be negative")
+	if cfg.MaxBodyBytes < 0 || cfg.MaxSkew < 0 {
+		return nil, errors.New("httpapi: MaxBodyBytes and MaxSkew must not be negative")
 	}
 	if cfg.Overloaded == nil {
 		cfg.Overloaded = func() (time.Duration, string, bool) { return 0, "", false }

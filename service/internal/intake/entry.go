@@ -12,16 +12,12 @@ const AggregateType = "shipment"
 const eventBytes = 512
 
 // newEntry makes an entry ready, while its group has yet to begin.
-func (i *Intake) newEntry(e courier.Event, bodyHash string) (*Entry, error) {
-	p, err := courier.DecodePayload(e.Payload)
-	if err != nil {
-		return nil, err
-	}
+func (i *Intake) newEntry(e courier.Event, shipmentID, bodyHash string) (entry *Entry, err error) {
 	e.Attempt = 1
-	entry := &Entry{Event: e, ShipmentID: p.ShipmentID, BodyHash: bodyHash, Envelope: eventing.Envelope{
+	entry = &Entry{Event: e, ShipmentID: shipmentID, BodyHash: bodyHash, Envelope: eventing.Envelope{
 		Header: eventing.Header{
 			ID: courier.EventID(e.Source, e.IdempotencyKey), Type: e.EventType, OccurredAt: e.OccurredAt, CorrelationID: e.TraceID,
-			AggregateType: AggregateType, AggregateID: p.ShipmentID, IdempotencyKey: e.IdempotencyKey,
+			AggregateType: AggregateType, AggregateID: shipmentID, IdempotencyKey: e.IdempotencyKey,
 		},
 		Payload: e.AppendJSON(make([]byte, 0, len(e.Payload)+eventBytes)),
 	}}

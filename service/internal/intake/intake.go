@@ -26,6 +26,8 @@ type Config struct {
 	Outbox eventing.OutboxConfig
 	// Timeout bounds a transaction. Default: 10 s.
 	Timeout time.Duration
+	// MaxWait bounds how long an event waits for the end of its transaction. Default: 10 s.
+	MaxWait time.Duration
 	// MaxGroup bounds the events of a transaction. Default: 256.
 	MaxGroup int
 	// MaxGroupBytes bounds their size; one event may be larger. Default: 4 MiB.
@@ -71,6 +73,7 @@ type answer struct {
 // New returns an intake. The caller closes it.
 func New(cfg Config) *Intake {
 	cfg.Timeout = cmp.Or(cfg.Timeout, 10*time.Second)
+	cfg.MaxWait = cmp.Or(cfg.MaxWait, 10*time.Second)
 	cfg.MaxGroup = cmp.Or(cfg.MaxGroup, 256)
 	cfg.MaxGroupBytes = cmp.Or(cfg.MaxGroupBytes, 4<<20)
 	cfg.MaxWaiting = cmp.Or(cfg.MaxWaiting, 4096)
@@ -80,10 +83,10 @@ func New(cfg Config) *Intake {
 	return i
 }
 
-// Accept implements [httpapi.Acceptor]. When ctx ends first, the event may be stored all the
+// Accept implements [httpapi.Acceptor]. When ctx ends first, or the time to wait, the event may be stored all the
 // same: its commit goes on.
-func (i *Intake) Accept(ctx context.Context, e courier.Event, bodyHash string) (traceID string, err error) {
-	entry, err := i.newEntry(e, bodyHash)
+func (i *Intake) Accept(ctx context.Context, e courier.Event, payload courier.Payload, bodyHash string) (traceID string, err error) {
+	entry, err := i.newEntry(e, payload.ShipmentID, bodyHash)
 	if err != nil {
 		return "", fmt.Errorf("accept %s: %w", e.EventID, err)
 	}
@@ -91,16 +94,24 @@ func (i *Intake) Accept(ctx context.Context, e courier.Event, bodyHash string) (
 	if err := i.enqueue(r); err != nil {
 		return "", err
 	}
+	patience := time.NewTimer(i.cfg.MaxWait) // costs half of a context's
+	defer patience.Stop()
 	select {
 	case a := <-r.answer:
 		return a.traceID, a.err
 	case <-ctx.Done():
-		r.gone.Store(true)
-		return "", fmt.Errorf("accept %s: %w", e.EventID, ctx.Err())
+		err = ctx.Err()
+	case <-patience.C:
+		err = errTooLong
 	}
+	r.gone.Store(true)
+	return "", fmt.Errorf("accept %s: %w", e.EventID, err)
 }
 
-var errClosed = errors.New("the intake is closed")
+var (
+	errClosed  = errors.New("the intake is closed")
+	errTooLong = errors.New("its transaction takes too long")
+)
 
 func (i *Intake) enqueue(r *request) error {
 	i.mu.Lock()

@@ -66,6 +66,9 @@ func event(key string) courier.Event {
 	}
 }
 
+// payload is that of every event.
+var payload = courier.Payload{ShipmentID: "shp_1"}
+
 // answered is what became of a request.
 type answered struct {
 	trace string
@@ -76,7 +79,7 @@ type answered struct {
 func accept(ctx context.Context, in *intake.Intake, e courier.Event, hash string) <-chan answered {
 	c := make(chan answered, 1)
 	go func() {
-		trace, err := in.Accept(ctx, e, hash)
+		trace, err := in.Accept(ctx, e, payload, hash)
 		c <- answered{trace, err}
 	}()
 	return c
@@ -227,13 +230,11 @@ func TestStoreThatHangs(t *testing.T) {
 					<-never
 					return nil
 				}}
-				in := intake.New(intake.Config{Store: s, Timeout: 10 * time.Second})
+				in := intake.New(intake.Config{Store: s, Timeout: 10 * time.Second, MaxWait: 12 * time.Second})
 				began := time.Now()
-				ctx, cancel := context.WithTimeout(t.Context(), 12*time.Second) // of the request
-				defer cancel()
-				first := accept(ctx, in, event("first"), "hash")
+				first := accept(t.Context(), in, event("first"), "hash")
 				synctest.Wait()
-				second := accept(ctx, in, event("second"), "hash")
+				second := accept(t.Context(), in, event("second"), "hash")
 				for _, c := range []<-chan answered{first, second} {
 					if a := <-c; a.err == nil {
 						t.Error("accepted")
@@ -296,7 +297,7 @@ func TestBounds(t *testing.T) {
 				waiting = append(waiting, accept(t.Context(), in, large(i), "hash"))
 				synctest.Wait()
 			}
-			if _, err := in.Accept(t.Context(), large(7), "hash"); !errors.Is(err, httpapi.ErrBusy) {
+			if _, err := in.Accept(t.Context(), large(7), payload, "hash"); !errors.Is(err, httpapi.ErrBusy) {
 				t.Errorf("%s: one too many: %v, want that the intake is busy", name, err)
 			}
 			letGo()
@@ -305,7 +306,7 @@ func TestBounds(t *testing.T) {
 					t.Errorf("%s: %+v", name, a)
 				}
 			}
-			if _, err := in.Accept(t.Context(), large(8), "hash"); err != nil {
+			if _, err := in.Accept(t.Context(), large(8), payload, "hash"); err != nil {
 				t.Errorf("%s: when the queue is empty again: %v", name, err)
 			}
 			shut(t, in, s)
@@ -330,7 +331,7 @@ func TestClose(t *testing.T) {
 		closed := make(chan error, 1)
 		go func() { closed <- in.Close(t.Context()) }()
 		synctest.Wait()
-		if _, err := in.Accept(t.Context(), event("late"), "hash"); err == nil {
+		if _, err := in.Accept(t.Context(), event("late"), payload, "hash"); err == nil {
 			t.Error("accepted after Close")
 		}
 		select {

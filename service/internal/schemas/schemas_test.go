@@ -21,7 +21,7 @@ const body = `{"eventId":"evt_123","eventType":"shipment.status.updated","occurr
 
 func event(t *testing.T) courier.Event {
 	t.Helper()
-	e, faults := courier.Parse([]byte(body))
+	e, _, faults := courier.Parse([]byte(body))
 	if len(faults) > 0 {
 		t.Fatal(faults)
 	}
@@ -141,7 +141,7 @@ func TestCourierEvent(t *testing.T) {
 		"a long order":        replace(`ord_789`, strings.Repeat("x", 256)),
 		"a long status":       replace(`out_for_delivery`, strings.Repeat("x", 1025)),
 	} {
-		_, faults := courier.Parse([]byte(text))
+		_, _, faults := courier.Parse([]byte(text))
 		if err := schematest.Validate("courier-event", 1, []byte(text)); (err == nil) != (len(faults) == 0) {
 			t.Errorf("%s: the intake says %v, the schema %v", name, faults, err)
 		}

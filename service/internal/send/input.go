@@ -11,7 +11,7 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/waybill-go/waybill/service/internal/strictjson"
+	"github.com/waybill-go/waybill/internal/strictjson"
 )
 
 // maxInput bounds all inputs together, in bytes: they are held in memory.

@@ -105,7 +105,7 @@ func (s *system) accept(id, status string) {
 	if _, err := s.intake.Accept(s.Context(), courier.Event{
 		EventID: id, EventType: "shipment.status.updated", OccurredAt: s.clock.Now(), Source: "courier-x", IdempotencyKey: "courier-x:" + id,
 		TraceID: "trace", Payload: payload, ReceivedAt: s.clock.Now(),
-	}, "hash of "+id); err != nil {
+	}, courier.Payload{ShipmentID: "shp_1", Status: status}, "hash of "+id); err != nil {
 		s.Fatal(err)
 	}
 }

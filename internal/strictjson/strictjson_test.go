@@ -1,6 +1,7 @@
 package strictjson
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -178,6 +179,27 @@ func FuzzCheck(f *testing.F) {
 	})
 }
 
+// What is compact, encoding/json compacts to itself; and what it does so, is, but for what [IsCompact] names.
+func FuzzIsCompact(f *testing.F) {
+	for _, seed := range []string{``, `{}`, ` {}`, `{} `, `{"a": 1}`, `{"a":1,"a":2}`, `["a b",1e5,-0]`, "\"\xff\"", `"\ud800"`, `[`, `1 2`, `{"a":[true,false,null,"\u0020"]}`} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		var b bytes.Buffer
+		same := json.Compact(&b, raw) == nil && bytes.Equal(b.Bytes(), raw)
+		switch compact := IsCompact(raw); {
+		case compact && !same:
+			t.Error("compact, but not for encoding/json")
+		case !compact && same:
+			var fault *Error
+			s := scanner{raw: raw, compact: true}
+			if errors.As(s.value(100), &fault); fault == nil || !slices.Contains([]Kind{TooDeep, LoneSurrogate, NumberTooLong}, fault.Kind) {
+				t.Errorf("not compact: %v", fault)
+			}
+		}
+	})
+}
+
 // checkMembers compares Members and String with encoding/json.
 func checkMembers(t *testing.T, raw []byte) {
 	t.Helper()
@@ -211,6 +233,16 @@ func BenchmarkCheck(b *testing.B) {
 	for b.Loop() {
 		if err := Check(body, 64); err != nil {
 			b.Fatal(err)
+		}
+	}
+}
+
+func BenchmarkIsCompact(b *testing.B) {
+	b.SetBytes(int64(len(body)))
+	b.ReportAllocs()
+	for b.Loop() {
+		if !IsCompact(body) {
+			b.Fatal("it is")
 		}
 	}
 }

@@ -63,7 +63,7 @@ func members(raw []byte, yield func(key, value []byte) bool) {
 // String returns the string that the value in raw stands for. ok is false where
 // raw is no string. raw must have passed [Check].
 func String(raw []byte) (value string, ok bool) {
-	raw = bytes.Trim(raw, " \t\r\n")
+	raw = trim(raw)
 	if len(raw) < 2 || raw[0] != '"' {
 		return "", false
 	}
@@ -72,14 +72,25 @@ func String(raw []byte) (value string, ok bool) {
 
 // IsNull reports whether the value in raw is null.
 func IsNull(raw []byte) bool {
-	return string(bytes.Trim(raw, " \t\r\n")) == "null"
+	return string(trim(raw)) == "null"
 }
 
 // IsObject reports whether the value in raw is an object. raw must have passed
 // [Check].
 func IsObject(raw []byte) bool {
-	raw = bytes.TrimLeft(raw, " \t\r\n")
+	raw = trim(raw)
 	return len(raw) > 0 && raw[0] == '{'
+}
+
+// trim returns raw without the white space around it.
+func trim(raw []byte) []byte {
+	for len(raw) > 0 && isSpace(raw[0]) {
+		raw = raw[1:]
+	}
+	for len(raw) > 0 && isSpace(raw[len(raw)-1]) {
+		raw = raw[:len(raw)-1]
+	}
+	return raw
 }
 
 // unescape returns the string of a literal, quotes included. The literal is
@@ -95,7 +106,7 @@ func unescaped(literal []byte) []byte {
 		return literal[1 : len(literal)-1]
 	}
 	var s string
-	if err := json.Unmarshal(literal, &s); err != nil {
+	if err := json.Unmarshal(bytes.Clone(literal), &s); err != nil { // a copy, or all that is scanned would be on the heap
 		return nil // unreachable for what Check let through
 	}
 	return []byte(s)

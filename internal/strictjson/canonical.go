@@ -61,7 +61,9 @@ func (c *canonicaliser) array() {
 			c.dst = append(c.dst, ',')
 			continue
 		}
-		c.progress(c.value)
+		before := c.pos
+		c.value()
+		c.progress(before)
 	}
 	c.dst = append(c.dst, ']')
 }
@@ -76,21 +78,20 @@ func (c *canonicaliser) object() {
 		if c.take(',') {
 			continue
 		}
-		c.progress(func() {
-			m := member{start: len(c.dst)}
-			from := c.pos
-			c.pos = skipText(c.raw, from)
-			literal := c.raw[from:c.pos]
-			m.key = unescaped(literal)
-			c.text(literal)
-			c.dst = append(c.dst, ':')
-			c.space()
-			c.take(':')
-			c.value()
-			c.dst = append(c.dst, ',')
-			m.end = len(c.dst)
-			members = append(members, m)
-		})
+		m := member{start: len(c.dst)}
+		from := c.pos
+		c.pos = skipText(c.raw, from)
+		literal := c.raw[from:c.pos]
+		m.key = unescaped(literal)
+		c.text(literal)
+		c.dst = append(c.dst, ':')
+		c.space()
+		c.take(':')
+		c.value()
+		c.dst = append(c.dst, ',')
+		m.end = len(c.dst)
+		members = append(members, m)
+		c.progress(from)
 	}
 	byKey := func(a, b member) int { return bytes.Compare(a.key, b.key) }
 	if !slices.IsSortedFunc(members, byKey) {
@@ -107,11 +108,9 @@ func (c *canonicaliser) object() {
 	c.dst = append(c.dst, '}')
 }
 
-// progress runs step, and moves on by a byte if that did not: a text that Check
-// would refuse must not hang its reader.
-func (c *canonicaliser) progress(step func()) {
-	before := c.pos
-	if step(); c.pos == before {
+// progress moves on by a byte if nothing has: a text that Check would refuse must not hang its reader.
+func (c *canonicaliser) progress(before int) {
+	if c.pos == before {
 		c.pos++
 	}
 }

@@ -7,5 +7,6 @@
 //     bound.
 //   - [Members] and [String] read an object exactly, case included, where
 //     encoding/json would also take "EVENTID" for "eventId".
+//   - [IsCompact] tells what encoding/json need not compact.
 //   - [AppendCanonical] gives two texts of the same value the same bytes.
 package strictjson

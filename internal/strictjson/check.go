@@ -3,6 +3,8 @@ package strictjson
 import (
 	"bytes"
 	"fmt"
+	"strconv"
+	"sync"
 	"unicode/utf8"
 )
 
@@ -30,8 +32,12 @@ func Check(raw []byte, maxDepth int) error {
 	if !utf8.Valid(raw) {
 		return &Error{Kind: InvalidUTF8, Offset: invalidAt(raw)}
 	}
-	var keys [2 * linearKeys][]byte
-	s := scanner{raw: raw, keys: keys[:0]}
+	stack, _ := stacks.Get().(*keyStack)
+	defer func() {
+		clear(stack[:])
+		stacks.Put(stack)
+	}()
+	s := scanner{raw: raw, keys: stack[:0]}
 	if err := s.value(min(maxDepth, deepest)); err != nil {
 		return err
 	}
@@ -39,6 +45,21 @@ func Check(raw []byte, maxDepth int) error {
 		return &Error{Kind: TrailingData, Offset: s.pos}
 	}
 	return nil
+}
+
+// keyStack has room for the keys of most values.
+type keyStack [2 * linearKeys][]byte
+
+var stacks = sync.Pool{New: func() any { return new(keyStack) }}
+
+// IsCompact reports whether raw is one JSON value without white space between its tokens, so that
+// [json.Compact] would write what it reads. For a value of more than 100 levels, with escapes of
+// lone surrogates or with a long number it does not find out, and reports false. Unlike [Check], it takes
+// keys that repeat and bytes that are not UTF-8, as encoding/json does.
+func IsCompact(raw []byte) bool {
+	const levels = 100
+	s := scanner{raw: raw, compact: true}
+	return s.value(levels) == nil && s.pos == len(raw)
 }
 
 func invalidAt(raw []byte) int {
@@ -57,6 +78,8 @@ type scanner struct {
 	pos int
 	// keys is a stack: the keys of all open objects, outermost first.
 	keys [][]byte
+	// compact: white space is a fault, and keys may repeat.
+	compact bool
 }
 
 // value scans one value; depth is how many more levels it may open.
@@ -111,12 +134,14 @@ func (s *scanner) object(depth int) error {
 		if err != nil {
 			return err
 		}
-		key := s.raw[start+1 : s.pos-1]
-		if escaped {
-			key = []byte(unescape(s.raw[start:s.pos]))
-		}
-		if s.duplicate(key, first, &seen) {
-			return &Error{Kind: DuplicateKey, Offset: start, Detail: quote(key)}
+		if !s.compact {
+			key := s.raw[start+1 : s.pos-1]
+			if escaped {
+				key = []byte(unescape(s.raw[start:s.pos]))
+			}
+			if s.duplicate(key, first, &seen) {
+				return &Error{Kind: DuplicateKey, Offset: start, Detail: quote(key)}
+			}
 		}
 		if s.space(); !s.take(':') {
 			return s.fault(Syntax, "expected ':'")
@@ -301,7 +326,7 @@ func (s *scanner) literal(word string) error {
 }
 
 func (s *scanner) space() {
-	for s.pos < len(s.raw) && isSpace(s.raw[s.pos]) {
+	for !s.compact && s.pos < len(s.raw) && isSpace(s.raw[s.pos]) {
 		s.pos++
 	}
 }
@@ -326,7 +351,7 @@ func isSpace(c byte) bool { return c == ' ' || c == '\n' || c == '\r' || c == '\
 func quote(key []byte) string {
 	const most = 64
 	if len(key) > most {
-		return fmt.Sprintf("%+q…", key[:most])
+		return strconv.QuoteToASCII(string(key[:most])) + "…"
 	}
-	return fmt.Sprintf("%+q", key)
+	return strconv.QuoteToASCII(string(key))
 }
