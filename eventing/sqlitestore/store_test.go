@@ -63,3 +63,19 @@ func TestOpenWhereThereIsNoFolder(t *testing.T) {
 		t.Errorf("the error says what to look at, not %v", err)
 	}
 }
+
+// Appends do not enter rows into the index of event ids, so each look by one says which rows it is about.
+func TestLooksByEventID(t *testing.T) {
+	t.Parallel()
+	d := open(t)
+	for _, which := range []string{"status <> 'pending'", "(status <> 'pending' OR id <> event_id)", "id <> event_id AND status = 'pending'"} {
+		var id, parent, unused int
+		var plan string
+		if err := d.DB.QueryRowContext(t.Context(), "EXPLAIN QUERY PLAN SELECT payload FROM event_outbox WHERE event_id = $1 AND "+which, "e-1").Scan(&id, &parent, &unused, &plan); err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(plan, "event_outbox_event (event_id=?)") {
+			t.Errorf("%s: %s", which, plan)
+		}
+	}
+}
