@@ -4,7 +4,6 @@ package ledger
 
 import (
 	"context"
-	"database/sql"
 	"fmt"
 	"slices"
 	"strconv"
@@ -21,35 +20,13 @@ type Ledger struct {
 	store *store.Store
 	// retention of rows in a final state.
 	retention time.Duration
+	round     round
 }
 
 // New returns the ledger of a store, which keeps rows for the given time after
 // their final state.
-func New(s *store.Store, retention time.Duration) *Ledger { return &Ledger{s, retention} }
-
-const expired = `
-DELETE FROM courier_ledger WHERE idempotency_key IN (SELECT l.idempotency_key FROM courier_ledger l
-	WHERE (l.expires_at < $1 OR (l.status IN ('processing', 'failed') AND l.updated_at < $3 AND l.expires_at IS NULL)) AND l.status <> 'received'
-		AND NOT EXISTS (SELECT 1 FROM processed_events p WHERE p.event_id = l.envelope_id)
-		AND NOT EXISTS (SELECT 1 FROM dead_letter_consumers c WHERE c.event_id = l.envelope_id)
-		AND NOT EXISTS (SELECT 1 FROM event_deliveries d WHERE d.event_id = l.envelope_id)
-		AND NOT EXISTS (SELECT 1 FROM event_outbox o WHERE o.id = l.envelope_id AND o.status = 'pending')
-		AND NOT EXISTS (SELECT 1 FROM event_outbox o WHERE o.event_id = l.envelope_id AND o.id <> o.event_id AND o.status = 'pending')
-	LIMIT $2)`
-
-// Sweep removes at most limit rows that have expired, and whose event nothing can run
-// and nothing remembers any more: while the inbox or a dead letter does, the same event
-// sent anew would be accepted and not run. It returns how many.
-func (l *Ledger) Sweep(ctx context.Context, now time.Time, limit int) (n int64, err error) {
-	err = l.store.Events.InTx(ctx, func(tx *sql.Tx) error {
-		r, err := tx.ExecContext(ctx, expired, l.store.Time(now), limit, l.store.Time(now.Add(-l.retention)))
-		if err != nil {
-			return err
-		}
-		n, err = r.RowsAffected()
-		return err
-	})
-	return n, err
+func New(s *store.Store, retention time.Duration) *Ledger {
+	return &Ledger{store: s, retention: retention}
 }
 
 const selectEvents = `

@@ -3,6 +3,7 @@ package ledger_test
 import (
 	"context"
 	"database/sql"
+	"fmt"
 	"path/filepath"
 	"testing"
 	"time"
@@ -85,23 +86,53 @@ func TestSweepKeepsWhatIsRemembered(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	sweep := func(what string, at time.Time, want int64) {
+	at := now
+	sweep := func(what string, want int64) {
 		t.Helper()
 		if n, err := l.Sweep(t.Context(), at, 10); err != nil || n != want {
 			t.Errorf("%s: %d rows went, %v, want %d", what, n, err, want)
 		}
+		at = at.Add(time.Hour)
 	}
-	later := now.Add(retention + time.Hour)
-	sweep("before its time", now, 0)
+	sweep("before its time", 0)
+	at = at.Add(retention)
 	exec(t, s, `INSERT INTO dead_letter_events (event_id, event_type, payload, error) VALUES ($1, '', '', '')`, id)
 	exec(t, s, `INSERT INTO dead_letter_consumers (event_id, consumer_name, stage, reason_code, reason_message, attempt_count, attempt_history, status, resolution)
 		VALUES ($1, 'c', 'handle', 'R', '', 1, '[]', 'closed', 'discarded')`, id)
-	sweep("while its dead letter is kept, closed or not", later, 0)
+	sweep("while its dead letter is kept, closed or not", 0)
 	exec(t, s, `DELETE FROM dead_letter_consumers`)
 	exec(t, s, `INSERT INTO processed_events (event_id, consumer_name) VALUES ($1, 'c')`, id)
-	sweep("while the inbox remembers it", later, 0)
+	sweep("while the inbox remembers it", 0)
 	exec(t, s, `DELETE FROM processed_events`)
-	sweep("while it has yet to be sent", later, 0)
+	sweep("while it has yet to be sent", 0)
 	exec(t, s, `UPDATE event_outbox SET status = 'sent'`)
-	sweep("when nothing does", later, 1)
+	sweep("when nothing does", 1)
+}
+
+// Sweeps go through the ledger from the oldest row on. What they had to leave they see again after an hour, or when the clock was set back.
+func TestSweepGoesOn(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(t *testing.T, s *store.Store, l *ledger.Ledger) {
+		now := time.Now()
+		old := now.Add(-retention - 10*time.Minute)
+		for n := range 5 {
+			exec(t, s, `INSERT INTO courier_ledger (idempotency_key, envelope_id, event_id, event_type, source, shipment_id, occurred_at, received_at, trace_id, body_hash,
+				status, first_seen_at, updated_at, expires_at) VALUES ($1, $1, 'e', 't', 's', 'shp', $2, $2, '', '', 'processed', $2, $2, $3)`,
+				fmt.Sprint("key ", n), s.Time(old.Add(time.Duration(n)*time.Second)), s.Time(now.Add(-time.Minute)))
+		}
+		exec(t, s, `INSERT INTO processed_events (event_id, consumer_name) VALUES ('key 0', 'c'), ('key 1', 'c')`) // they stay
+		sweep := func(what string, at time.Time, want int64) {
+			t.Helper()
+			if n, err := l.Sweep(t.Context(), at, 2); err != nil || n != want {
+				t.Errorf("%s: %d rows went, %v, want %d", what, n, err, want)
+			}
+		}
+		sweep("as many as are asked for", now, 2)
+		sweep("the rest", now, 1)
+		exec(t, s, `DELETE FROM processed_events WHERE event_id = 'key 0'`)
+		sweep("soon after", now.Add(59*time.Minute), 0)
+		sweep("an hour after", now.Add(time.Hour), 1)
+		exec(t, s, `DELETE FROM processed_events`)
+		sweep("with the clock set back", now, 1)
+	})
 }
