@@ -77,12 +77,12 @@ func NewBatchConsumer(store ConsumerStore, handle BatchHandlerFunc, cfg Consumer
 }
 
 // Window returns how many messages the consumer makes use of at a time: enough for all that
-// runs concurrently, at most 10,000.
+// runs concurrently and, if it handles batches, for one that fills meanwhile; at most 10,000.
 func (c *Consumer) Window() int {
 	if c.batches == nil {
 		return c.cfg.Policy.Concurrency
 	}
-	return min(c.cfg.Policy.Concurrency, maxWindow/c.batches.policy.Size) * c.batches.policy.Size
+	return min(c.cfg.Policy.Concurrency+1, maxWindow/c.batches.policy.Size) * c.batches.policy.Size
 }
 
 // BatchStore is the part of a [ConsumerStore] that concludes several deliveries at once.

@@ -52,7 +52,7 @@ func TestBatchPolicy(t *testing.T) {
 	if _, err := eventing.NewConsumer(memstore.New(), one, eventing.ConsumerConfig{Name: "billing", Batch: eventing.BatchPolicy{Size: 7}}); err == nil {
 		t.Error("a consumer of one event at a time does not pass over its Batch")
 	}
-	for size, want := range map[int]int{0: 800, 1: 8, 1000: 8000} {
+	for size, want := range map[int]int{0: 900, 1: 9, 1000: 9000} {
 		if got := batchConsumer(t, memstore.New(), eventing.BatchPolicy{Size: size}, handle).Window(); got != want {
 			t.Errorf("a size of %d has a window of %d, not %d", size, got, want)
 		}
