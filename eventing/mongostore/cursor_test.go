@@ -11,6 +11,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"github.com/waybill-go/waybill/eventing"
+	"github.com/waybill-go/waybill/internal/mongoread"
 	"github.com/waybill-go/waybill/internal/testserver"
 )
 
@@ -50,7 +51,7 @@ func TestCursorIsLost(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = client.Disconnect(context.WithoutCancel(t.Context())) })
 	many := client.Database(s.db.Name()).Collection("many")
-	for _, test := range []struct{ kills, want int }{{0, n}, {1, n}, {findTries - 1, n}, {findTries, 0}} {
+	for _, test := range []struct{ kills, want int }{{0, n}, {1, n}, {mongoread.Tries - 1, n}, {mongoread.Tries, 0}} {
 		k.left = test.kills
 		got, err := find[bson.D](t.Context(), many, bson.D{})
 		if len(got) != test.want || k.failed != nil || k.left != 0 || (err != nil) != (test.want == 0) || err != nil && !errors.Is(err, eventing.ErrUnavailable) {

@@ -17,6 +17,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
 
 	"github.com/waybill-go/waybill/eventing"
+	"github.com/waybill-go/waybill/internal/mongoread"
 )
 
 // The collections.
@@ -191,38 +192,16 @@ func typed(err error) error {
 		return nil
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return err
-	case mongo.IsNetworkError(err), mongo.IsTimeout(err), errors.Is(err, mongo.ErrClientDisconnected), cursorLost(err):
+	case mongo.IsNetworkError(err), mongo.IsTimeout(err), errors.Is(err, mongo.ErrClientDisconnected), mongoread.CursorLost(err):
 		return fmt.Errorf("%w: %w", eventing.ErrUnavailable, err)
 	}
 	return err
 }
 
 // find reads all documents that a filter selects.
-func find[T any](ctx context.Context, c *mongo.Collection, filter any, opts ...options.Lister[options.FindOptions]) (docs []T, err error) {
-	for range findTries {
-		var cursor *mongo.Cursor
-		if cursor, err = c.Find(ctx, filter, opts...); err != nil {
-			break
-		}
-		docs = nil
-		if err = cursor.All(ctx, &docs); err == nil || !cursorLost(err) {
-			break
-		}
-	}
-	if err != nil {
-		return nil, typed(err)
-	}
-	return docs, nil
-}
-
-const findTries = 3
-
-// cursorLost reports whether the server does not know a cursor any more: another has taken its place, or, of FerretDB, the connection is
-// closed that the cursor was made on.
-func cursorLost(err error) bool {
-	const cursorNotFound = 43
-	var e mongo.ServerError
-	return errors.As(err, &e) && e.HasErrorCode(cursorNotFound)
+func find[T any](ctx context.Context, c *mongo.Collection, filter any, opts ...options.Lister[options.FindOptions]) ([]T, error) {
+	docs, err := mongoread.All[T](ctx, c, filter, opts...)
+	return docs, typed(err)
 }
 
 // each reads documents one by one, until fn says that it has enough.
@@ -246,15 +225,8 @@ func each[T any](ctx context.Context, c *mongo.Collection, filter any, opts *opt
 
 // findOne reads a document; nil: there is none.
 func findOne[T any](ctx context.Context, c *mongo.Collection, filter any, opts ...options.Lister[options.FindOneOptions]) (*T, error) {
-	doc := new(T)
-	err := c.FindOne(ctx, filter, opts...).Decode(doc)
-	switch {
-	case errors.Is(err, mongo.ErrNoDocuments):
-		return nil, nil
-	case err != nil:
-		return nil, typed(err)
-	}
-	return doc, nil
+	doc, err := mongoread.One[T](ctx, c, filter, opts...)
+	return doc, typed(err)
 }
 
 // draw takes n numbers of a sequence, and returns the first.

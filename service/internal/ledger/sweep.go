@@ -58,7 +58,7 @@ func (l *Ledger) Sweep(ctx context.Context, now time.Time, limit int) (n int64, 
 				return err
 			}
 			n++
-			if seen.Time.After(last) {
+			if seen.After(last) {
 				last = seen.Time
 			}
 		}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/waybill-go/waybill/eventing"
 	"github.com/waybill-go/waybill/eventing/mongostore"
+	"github.com/waybill-go/waybill/internal/mongoread"
 	"github.com/waybill-go/waybill/service/internal/courier"
 	"github.com/waybill-go/waybill/service/internal/mongorepo"
 )
@@ -224,10 +225,6 @@ func text(payload bson.RawValue) []byte {
 	return []byte(encoded)
 }
 
-func all[T any](ctx context.Context, db *mongo.Database, collection string, filter bson.D, o *options.FindOptionsBuilder) (docs []T, err error) {
-	cursor, err := db.Collection(collection).Find(ctx, filter, o)
-	if err != nil {
-		return nil, err
-	}
-	return docs, cursor.All(ctx, &docs)
+func all[T any](ctx context.Context, db *mongo.Database, collection string, filter bson.D, o *options.FindOptionsBuilder) ([]T, error) {
+	return mongoread.All[T](ctx, db.Collection(collection), filter, o)
 }

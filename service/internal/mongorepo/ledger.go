@@ -10,6 +10,7 @@ import (
 
 	"github.com/waybill-go/waybill/eventing"
 	"github.com/waybill-go/waybill/eventing/mongostore"
+	"github.com/waybill-go/waybill/internal/mongoread"
 	"github.com/waybill-go/waybill/service/internal/courier"
 	"github.com/waybill-go/waybill/service/internal/ledger"
 )
@@ -19,7 +20,7 @@ func (r *Repo) Until(now time.Time) time.Time { return now.Add(r.cfg.Retention) 
 
 // of finds the ledger's entry of an envelope; nil: it did not come through the intake, or has expired.
 func (r *Repo) of(ctx context.Context, e eventing.Envelope) (*entry, error) {
-	found, err := findOne[entry](ctx, r.ledger, bson.D{eq("_id", e.IdempotencyKey)}, withoutOutgoing)
+	found, err := mongoread.One[entry](ctx, r.ledger, bson.D{eq("_id", e.IdempotencyKey)}, withoutOutgoing)
 	if err != nil || found == nil || found.EnvelopeID != e.ID {
 		return nil, err
 	}
@@ -84,7 +85,7 @@ func (r *Repo) Sweep(ctx context.Context, now time.Time, limit int) (n int64, er
 	if err := r.moveOutLeft(ctx, now, limit); err != nil {
 		return 0, err
 	}
-	expired, err := find[entry](ctx, r.ledger, bson.D{eq("expiresAt", bson.D{eq("$lt", now)})},
+	expired, err := mongoread.All[entry](ctx, r.ledger, bson.D{eq("expiresAt", bson.D{eq("$lt", now)})},
 		options.Find().SetLimit(int64(limit)).SetProjection(bson.D{eq("envelopeId", 1)}))
 	if err != nil || len(expired) == 0 {
 		return 0, err
@@ -122,7 +123,7 @@ func (r *Repo) Events(ctx context.Context, eventID, source string) (events []cou
 	if source != "" {
 		filter = append(filter, eq("source", source))
 	}
-	found, err := find[entry](ctx, r.ledger, filter, withoutOutgoings, options.Find().SetSort(ascending("firstSeenAt", "source")).SetLimit(maxEvents))
+	found, err := mongoread.All[entry](ctx, r.ledger, filter, withoutOutgoings, options.Find().SetSort(ascending("firstSeenAt", "source")).SetLimit(maxEvents))
 	for _, e := range found {
 		events = append(events, courier.EventStatus{
 			EventID: e.EventID, Source: e.Source, IdempotencyKey: e.IdempotencyKey, EventType: e.EventType, OccurredAt: e.OccurredAt,
@@ -137,7 +138,7 @@ func (r *Repo) Events(ctx context.Context, eventID, source string) (events []cou
 
 // Names returns what couriers call the events of the given envelopes, of those that the ledger knows.
 func (r *Repo) Names(ctx context.Context, envelopes []string) (map[string]ledger.Name, error) {
-	found, err := find[entry](ctx, r.ledger, bson.D{in("envelopeId", envelopes)}, withoutOutgoings)
+	found, err := mongoread.All[entry](ctx, r.ledger, bson.D{in("envelopeId", envelopes)}, withoutOutgoings)
 	if err != nil {
 		return nil, fmt.Errorf("look up names in the ledger: %w", err)
 	}
@@ -154,7 +155,7 @@ func (r *Repo) Envelopes(ctx context.Context, eventIDs []string, source string) 
 	if source != "" {
 		filter = append(filter, eq("source", source))
 	}
-	found, err := find[entry](ctx, r.ledger, filter, withoutOutgoings)
+	found, err := mongoread.All[entry](ctx, r.ledger, filter, withoutOutgoings)
 	if err != nil {
 		return nil, fmt.Errorf("look up events in the ledger: %w", err)
 	}

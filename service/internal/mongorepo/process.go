@@ -13,6 +13,7 @@ import (
 
 	"github.com/waybill-go/waybill/eventing"
 	"github.com/waybill-go/waybill/eventing/mongostore"
+	"github.com/waybill-go/waybill/internal/mongoread"
 	"github.com/waybill-go/waybill/service/internal/courier"
 )
 
@@ -77,7 +78,7 @@ const maxTries = 100
 // apply changes the shipment, unless the event has done so already, in a run that was not concluded.
 func (r *Repo) apply(ctx context.Context, a *courier.Arrival, now time.Time) (courier.Effect, error) {
 	for try := range maxTries {
-		doc, err := findOne[shipment](ctx, r.shipments, bson.D{eq("_id", a.Payload.ShipmentID)})
+		doc, err := mongoread.One[shipment](ctx, r.shipments, bson.D{eq("_id", a.Payload.ShipmentID)})
 		if err != nil {
 			return courier.Effect{}, err
 		}
@@ -135,7 +136,7 @@ func (r *Repo) unrecorded(ctx context.Context, effects []effectDoc) ([]effectDoc
 	for i := range effects {
 		keys[i] = effects[i].IdempotencyKey
 	}
-	known, err := find[record](ctx, r.records, bson.D{in("_id", keys)}, options.Find().SetProjection(bson.D{eq("_id", 1)}))
+	known, err := mongoread.All[record](ctx, r.records, bson.D{in("_id", keys)}, options.Find().SetProjection(bson.D{eq("_id", 1)}))
 	if err != nil {
 		return nil, err
 	}

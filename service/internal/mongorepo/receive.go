@@ -11,6 +11,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"github.com/waybill-go/waybill/eventing"
+	"github.com/waybill-go/waybill/internal/mongoread"
 	"github.com/waybill-go/waybill/service/internal/courier"
 	"github.com/waybill-go/waybill/service/internal/intake"
 )
@@ -109,7 +110,7 @@ func (r *Repo) enter(ctx context.Context, docs []*entry) (known map[string]*entr
 	if err != nil {
 		return nil, err
 	}
-	found, err := find[entry](ctx, r.ledger, bson.D{in("_id", taken)})
+	found, err := mongoread.All[entry](ctx, r.ledger, bson.D{in("_id", taken)})
 	if err != nil {
 		return nil, err
 	}
@@ -161,7 +162,7 @@ const leftAfter = 10 * time.Second
 
 // moveOutLeft moves out what requests have left that died.
 func (r *Repo) moveOutLeft(ctx context.Context, now time.Time, limit int) error {
-	left, err := find[entry](ctx, r.ledger, bson.D{eq("outgoing.at", bson.D{eq("$lt", now.Add(-leftAfter))})}, options.Find().SetLimit(int64(limit)))
+	left, err := mongoread.All[entry](ctx, r.ledger, bson.D{eq("outgoing.at", bson.D{eq("$lt", now.Add(-leftAfter))})}, options.Find().SetLimit(int64(limit)))
 	if err != nil {
 		return err
 	}

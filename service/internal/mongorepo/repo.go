@@ -154,23 +154,3 @@ func eq(field string, value any) bson.E { return bson.E{Key: field, Value: value
 func in[T any](field string, values []T) bson.E {
 	return eq(field, bson.D{eq("$in", append([]T{}, values...))}) // nil would be no array
 }
-
-// find reads all documents that a filter selects.
-func find[T any](ctx context.Context, c *mongo.Collection, filter bson.D, opts ...options.Lister[options.FindOptions]) ([]T, error) {
-	cursor, err := c.Find(ctx, filter, opts...)
-	if err != nil {
-		return nil, err
-	}
-	var docs []T
-	return docs, cursor.All(ctx, &docs)
-}
-
-// findOne reads a document; nil: there is none.
-func findOne[T any](ctx context.Context, c *mongo.Collection, filter bson.D, opts ...options.Lister[options.FindOneOptions]) (*T, error) {
-	doc := new(T)
-	err := c.FindOne(ctx, filter, opts...).Decode(doc)
-	if errors.Is(err, mongo.ErrNoDocuments) {
-		return nil, nil
-	}
-	return doc, err
-}

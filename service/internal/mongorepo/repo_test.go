@@ -16,6 +16,7 @@ import (
 
 	"github.com/waybill-go/waybill/eventing"
 	"github.com/waybill-go/waybill/eventing/mongostore"
+	"github.com/waybill-go/waybill/internal/mongoread"
 	"github.com/waybill-go/waybill/internal/testserver"
 	"github.com/waybill-go/waybill/service/internal/courier"
 	"github.com/waybill-go/waybill/service/internal/intake"
@@ -246,7 +247,7 @@ func TestEffectsAreForgotten(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	doc, err := findOne[shipment](ctx, r.shipments, bson.D{eq("_id", "shp_1")})
+	doc, err := mongoread.One[shipment](ctx, r.shipments, bson.D{eq("_id", "shp_1")})
 	if err != nil || doc == nil || len(doc.Effects) > keptEffects || doc.CurrentState != fmt.Sprint("state ", events-1) {
 		t.Errorf("the shipment is %+v, %v", doc, err)
 	}

@@ -8,6 +8,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"github.com/waybill-go/waybill/internal/mongoread"
 	"github.com/waybill-go/waybill/service/internal/courier"
 )
 
@@ -99,7 +100,7 @@ func (s *shipment) set(p courier.Projection, now time.Time) {
 
 // Get returns a shipment; [sql.ErrNoRows], as from other databases, if it is not known.
 func (r *Repo) Get(ctx context.Context, shipmentID string) (courier.Shipment, error) {
-	doc, err := findOne[shipment](ctx, r.shipments, bson.D{eq("_id", shipmentID)})
+	doc, err := mongoread.One[shipment](ctx, r.shipments, bson.D{eq("_id", shipmentID)})
 	if err != nil {
 		return courier.Shipment{}, err
 	}
