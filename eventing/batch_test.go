@@ -63,6 +63,12 @@ func TestBatchPolicy(t *testing.T) {
 	if err != nil || c.Window() != 9900 {
 		t.Errorf("brokers have at most 10,000 out: whole batches of that, not %d, %v", c.Window(), err)
 	}
+	c, err = eventing.NewBatchConsumer(memstore.New(), handle, eventing.ConsumerConfig{
+		Name: "billing", Batch: eventing.BatchPolicy{Size: 1000}, Policy: eventing.Policy{Concurrency: 10},
+	})
+	if err != nil || c.Window() != 10_000 {
+		t.Errorf("a window of %d, %v", c.Window(), err)
+	}
 }
 
 // shaky is a store that is not there for some calls.

@@ -10,7 +10,7 @@ import (
 )
 
 // encode writes the envelope as encoding/json would write a wireEnvelope, without escapes for
-// HTML, and looks at the payload once. It is part of every append.
+// HTML. It is part of every append.
 func encode(e Envelope) ([]byte, error) {
 	var buf bytes.Buffer
 	buf.Grow(len(e.Payload) + headerBytes)

@@ -64,7 +64,7 @@ func TestOpenWhereThereIsNoFolder(t *testing.T) {
 	}
 }
 
-// Appends do not enter rows into the index of event ids, so each look by one says which rows it is about.
+// Appends do not enter rows into the index of event ids, so each look by one has one of these conditions.
 func TestLooksByEventID(t *testing.T) {
 	t.Parallel()
 	d := open(t)

@@ -110,7 +110,7 @@ func (i *Intake) Accept(ctx context.Context, e courier.Event, payload courier.Pa
 
 var (
 	errClosed  = errors.New("the intake is closed")
-	errTooLong = errors.New("its transaction takes too long")
+	errTooLong = errors.New("it has waited for too long")
 )
 
 func (i *Intake) enqueue(r *request) error {

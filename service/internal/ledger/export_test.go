@@ -1,4 +1,7 @@
 package ledger
 
-// Expired is the statement of Sweep.
-const Expired = expired
+// The statements of Sweep.
+const (
+	SweepSQLite   = sweepSQLite
+	SweepPostgres = sweepPostgres
+)

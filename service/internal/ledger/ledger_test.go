@@ -109,30 +109,55 @@ func TestSweepKeepsWhatIsRemembered(t *testing.T) {
 	sweep("when nothing does", 1)
 }
 
-// Sweeps go through the ledger from the oldest row on. What they had to leave they see again after an hour, or when the clock was set back.
+// On Postgres, sweeps go through the ledger from the oldest row on, several processes together. What they had to leave they see again
+// at once if it has just come of age, and else after an hour or when the clock was set back.
 func TestSweepGoesOn(t *testing.T) {
 	t.Parallel()
-	onEach(t, func(t *testing.T, s *store.Store, l *ledger.Ledger) {
-		now := time.Now()
-		old := now.Add(-retention - 10*time.Minute)
-		for n := range 5 {
-			exec(t, s, `INSERT INTO courier_ledger (idempotency_key, envelope_id, event_id, event_type, source, shipment_id, occurred_at, received_at, trace_id, body_hash,
-				status, first_seen_at, updated_at, expires_at) VALUES ($1, $1, 'e', 't', 's', 'shp', $2, $2, '', '', 'processed', $2, $2, $3)`,
-				fmt.Sprint("key ", n), s.Time(old.Add(time.Duration(n)*time.Second)), s.Time(now.Add(-time.Minute)))
+	s, l := openAt(t, testserver.PostgresURL(t))
+	now := time.Now()
+	insert := func(key string, age time.Duration) {
+		t.Helper()
+		exec(t, s, `INSERT INTO courier_ledger (idempotency_key, envelope_id, event_id, event_type, source, shipment_id, occurred_at, received_at, trace_id, body_hash,
+			status, first_seen_at, updated_at, expires_at) VALUES ($1, $1, 'e', 't', 's', 'shp', $2, $2, '', '', 'processed', $2, $2, $3)`,
+			key, s.Time(now.Add(-age)), s.Time(now.Add(-time.Minute)))
+		exec(t, s, `INSERT INTO processed_events (event_id, consumer_name) VALUES ($1, 'c')`, key) // it stays
+	}
+	forget := func(keys ...any) {
+		t.Helper()
+		for _, key := range keys {
+			exec(t, s, `DELETE FROM processed_events WHERE event_id = $1`, key)
 		}
-		exec(t, s, `INSERT INTO processed_events (event_id, consumer_name) VALUES ('key 0', 'c'), ('key 1', 'c')`) // they stay
-		sweep := func(what string, at time.Time, want int64) {
-			t.Helper()
-			if n, err := l.Sweep(t.Context(), at, 2); err != nil || n != want {
-				t.Errorf("%s: %d rows went, %v, want %d", what, n, err, want)
-			}
+	}
+	sweep := func(what string, at time.Time, want int64) {
+		t.Helper()
+		if n, err := l.Sweep(t.Context(), at, 2); err != nil || n != want {
+			t.Errorf("%s: %d rows went, %v, want %d", what, n, err, want)
 		}
-		sweep("as many as are asked for", now, 2)
-		sweep("the rest", now, 1)
-		exec(t, s, `DELETE FROM processed_events WHERE event_id = 'key 0'`)
-		sweep("soon after", now.Add(59*time.Minute), 0)
-		sweep("an hour after", now.Add(time.Hour), 1)
-		exec(t, s, `DELETE FROM processed_events`)
-		sweep("with the clock set back", now, 1)
-	})
+	}
+	for n := range 5 {
+		insert(fmt.Sprint("old ", n), retention+10*time.Minute+time.Duration(n))
+	}
+	insert("young", retention)
+	forget("old 1", "old 3", "old 4")
+	sweep("as many as are asked for", now, 2)
+	sweep("the rest", now.Add(time.Second), 1)
+	forget("young", "old 0")
+	sweep("of what has come of age", now.Add(time.Minute), 1)
+	sweep("soon after", now.Add(59*time.Minute), 0)
+	sweep("an hour after", now.Add(time.Hour), 1)
+	forget("old 2")
+	sweep("with the clock set back", now, 1)
+
+	insert("locked", retention+time.Hour)
+	insert("free", retention+time.Hour)
+	forget("locked", "free")
+	if err := s.Events.InTx(t.Context(), func(tx *sql.Tx) error {
+		if _, err := tx.ExecContext(t.Context(), `SELECT 1 FROM courier_ledger WHERE idempotency_key = 'locked' FOR UPDATE`); err != nil {
+			return err
+		}
+		sweep("while another is at it", now.Add(2*time.Hour), 1)
+		return nil
+	}); err != nil {
+		t.Error(err)
+	}
 }

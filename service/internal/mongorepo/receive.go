@@ -175,7 +175,7 @@ func (r *Repo) moveOutLeft(ctx context.Context, now time.Time, limit int) error 
 
 // momentary marks an error that is of the connection or of the server.
 func momentary(err error) error {
-	if mongo.IsNetworkError(err) || mongo.IsTimeout(err) || errors.Is(err, eventing.ErrUnavailable) || errors.Is(err, mongo.ErrClientDisconnected) ||
+	if mongo.IsNetworkError(err) || mongo.IsTimeout(err) || mongoread.CursorLost(err) || errors.Is(err, eventing.ErrUnavailable) || errors.Is(err, mongo.ErrClientDisconnected) ||
 		errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
 		return fmt.Errorf("%w: %w", intake.ErrUnavailable, err)
 	}
