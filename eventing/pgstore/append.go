@@ -19,7 +19,7 @@ SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[],
 // The same for rows of events that are appended for the first time, to be sent at once: most are.
 const insertPlain = `
 INSERT INTO event_outbox (id, event_id, event_type, payload, ordering_key, partition, created_at)
-SELECT id, id, type, payload, nullif(key, ''), partition, created
+SELECT id, id, type, payload, key, partition, created
 FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::smallint[], $6::timestamptz[]) AS row (id, type, payload, key, partition, created)`
 
 // outboxColumns are the values of many rows.
@@ -53,32 +53,19 @@ func columnsOf(rows []eventing.OutboxRow) outboxColumns {
 }
 
 // appendMany inserts many rows at once.
-func appendMany(ctx context.Context, conn sqlstore.Conn, rows []eventing.OutboxRow) error {
-	if !slices.ContainsFunc(rows, special) {
-		return appendPlain(ctx, conn, rows)
-	}
+func appendMany(ctx context.Context, conn sqlstore.Conn, rows []eventing.OutboxRow) (err error) {
 	c := columnsOf(rows)
-	_, err := conn.Exec(ctx, insertMany, c.ids, c.eventIDs, c.types, c.payloads, c.keys, c.partitions, c.created, c.due, c.consumers, c.generations, c.lanes)
+	if slices.ContainsFunc(rows, special) {
+		_, err = conn.Exec(ctx, insertMany, c.ids, c.eventIDs, c.types, c.payloads, c.keys, c.partitions, c.created, c.due, c.consumers, c.generations, c.lanes)
+	} else {
+		_, err = conn.Exec(ctx, insertPlain, c.ids, c.types, c.payloads, c.keys, c.partitions, c.created)
+	}
 	return err
 }
 
 // special reports whether a row has values that [insertPlain] does not write.
 func special(r eventing.OutboxRow) bool {
 	return r.ID != r.EventID || !r.DueAt.IsZero() || r.Consumer != "" || r.Generation != 0 || r.Lane != ""
-}
-
-func appendPlain(ctx context.Context, conn sqlstore.Conn, rows []eventing.OutboxRow) error {
-	n := len(rows)
-	texts := make([]string, 4*n)
-	ids, types, payloads, keys := texts[:n], texts[n:2*n], texts[2*n:3*n], texts[3*n:]
-	partitions, created := make([]int16, n), make([]time.Time, n)
-	for i := range rows {
-		r := &rows[i]
-		ids[i], types[i], payloads[i], keys[i], created[i] = r.ID, r.EventType, string(r.Payload), r.OrderingKey, r.CreatedAt
-		partitions[i] = int16(r.Partition) //nolint:gosec // it is small
-	}
-	_, err := conn.Exec(ctx, insertPlain, ids, types, payloads, keys, partitions, created)
-	return err
 }
 
 // appendManyText is appendMany for any driver: the lists go as text.

@@ -55,7 +55,7 @@ func (t *lazyTx) flush(ctx context.Context, send func(context.Context, []sqlstor
 	results, err := send(ctx, waiting)
 	for i := 0; i < len(waiting) && err == nil; i++ {
 		if _, err = results.Exec(); err != nil {
-			err = fmt.Errorf("what was put off: %w", err)
+			err = fmt.Errorf("deferred statement: %w", err)
 		}
 	}
 	if results != nil {

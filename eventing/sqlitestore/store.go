@@ -37,7 +37,7 @@ func Open(ctx context.Context, path string) (*Store, error) {
 	if path == "" || path == ":memory:" {
 		return nil, errors.New("open SQLite: a file's path is needed; in memory there is memstore")
 	}
-	write, err := sql.Open("sqlite", dsn(path, "immediate")+scattered)
+	write, err := sql.Open("sqlite", dsn(path, "immediate")+forWriting)
 	if err != nil {
 		return nil, fmt.Errorf("open SQLite %s: %w", path, err)
 	}
@@ -76,9 +76,9 @@ func (s *Store) Ping(ctx context.Context) error { return s.read.PingContext(ctx)
 // Close closes the file.
 func (s *Store) Close() error { return errors.Join(s.read.Close(), s.write.Close()) }
 
-// scattered is for ids, which are all over the indexes: a page that many commits change is copied from the log into the
-// file once for 16 MiB of log, not for 4; and 16 MiB of pages are in memory, and need not be read to be changed.
-const scattered = "&_pragma=wal_autocheckpoint(4000)&_pragma=cache_size(-16384)"
+// forWriting are the writer's settings beside those of all. Ids are scattered over the indexes: so a page that many commits change is copied from
+// the log into the file once for 16 MiB of log, not for 4; and 16 MiB of pages are in memory, and need not be read to be changed.
+const forWriting = "&_pragma=wal_autocheckpoint(4000)&_pragma=cache_size(-16384)"
 
 func dsn(path, lock string) string {
 	q := url.Values{"_txlock": {lock}, "_pragma": {

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"unicode"
 
+	"github.com/google/uuid"
+
 	"github.com/waybill-go/waybill/internal/strictjson"
 )
 
@@ -54,17 +56,10 @@ func derivedID(parts ...string) string {
 		b = append(b, part...)
 	}
 	sum := sha256.Sum256(b)
-	id := sum[:16]
+	id := uuid.UUID(sum[:16])
 	id[6] = id[6]&0x0f | 0x80
 	id[8] = id[8]&0x3f | 0x80
-	text := make([]byte, 0, len("00000000-0000-8000-8000-000000000000"))
-	for i, part := range [][]byte{id[0:4], id[4:6], id[6:8], id[8:10], id[10:]} {
-		if i > 0 {
-			text = append(text, '-')
-		}
-		text = hex.AppendEncode(text, part)
-	}
-	return string(text)
+	return id.String()
 }
 
 // CanonicalHash tells bodies apart: two get the same hash if they stand for the

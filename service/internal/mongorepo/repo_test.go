@@ -325,3 +325,20 @@ func TestVersionsHaveMicroseconds(t *testing.T) {
 		t.Errorf("%+v, want none", got)
 	}
 }
+
+// What says nothing about an event is no fault of its group, which else would be tried by halves.
+func TestMomentary(t *testing.T) {
+	t.Parallel()
+	for name, err := range map[string]error{
+		"a lost cursor":  mongo.CommandError{Code: 43, Name: "CursorNotFound"},
+		"an end of time": context.DeadlineExceeded,
+		"no primary":     mongo.CommandError{Code: 10107, Labels: []string{"RetryableWriteError"}},
+	} {
+		if !errors.Is(momentary(fmt.Errorf("read: %w", err)), intake.ErrUnavailable) {
+			t.Errorf("%s is taken for an event's fault", name)
+		}
+	}
+	if errors.Is(momentary(mongo.CommandError{Code: 2, Name: "BadValue"}), intake.ErrUnavailable) {
+		t.Error("an event's fault is taken for the server's")
+	}
+}
