@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/waybill-go/waybill/eventing"
+	"github.com/waybill-go/waybill/service/internal/ledger"
 )
 
 type outboxRequeueCmd struct {
@@ -58,9 +59,13 @@ func (c *outboxRequeueCmd) Run(ctx context.Context, p *Program) error {
 		for _, envelopes := range called {
 			f.EventIDs = append(f.EventIDs, envelopes...)
 		}
+		var audited []finding
 		if c.FromAudit != "" {
-			if f.EventIDs, err = p.missing(c.FromAudit); err != nil {
+			if audited, err = p.missing(c.FromAudit); err != nil {
 				return err
+			}
+			for i := range audited {
+				f.EventIDs = append(f.EventIDs, audited[i].EventID)
 			}
 		}
 		var r eventing.Requeued
@@ -70,7 +75,7 @@ func (c *outboxRequeueCmd) Run(ctx context.Context, p *Program) error {
 			}
 		}
 		r.NotKept = slices.DeleteFunc(r.NotKept, func(id string) bool { return len(called[id]) > 0 }) // it is the courier's
-		if err := c.print(ctx, p.Stdout, d, r); err != nil {
+		if err := c.print(ctx, p.Stdout, d, r, audited); err != nil {
 			return err
 		}
 		if n := len(r.NotKept) + len(r.Failed); n > 0 {
@@ -80,8 +85,8 @@ func (c *outboxRequeueCmd) Run(ctx context.Context, p *Program) error {
 	})
 }
 
-// missing returns the events that an audit's output says are missing.
-func (p *Program) missing(path string) (ids []string, err error) {
+// missing returns what an audit's output says is missing.
+func (p *Program) missing(path string) (found []finding, err error) {
 	in, err := p.open(path)
 	if err != nil {
 		return nil, err
@@ -89,7 +94,7 @@ func (p *Program) missing(path string) (ids []string, err error) {
 	defer in.Close()
 	for lines := json.NewDecoder(in); ; {
 		var line struct {
-			eventing.AuditFinding
+			finding
 			Summary *eventing.AuditReport
 		}
 		switch err := lines.Decode(&line); {
@@ -98,14 +103,14 @@ func (p *Program) missing(path string) (ids []string, err error) {
 		case err != nil:
 			return nil, fmt.Errorf("--from-audit: not the output of gateway audit --json: %w", err)
 		case line.Summary != nil:
-			return ids, nil
+			return found, nil
 		case line.Standing == eventing.StandingMissing:
-			ids = append(ids, line.EventID)
+			found = append(found, line.finding)
 		}
 	}
 }
 
-func (c *outboxRequeueCmd) print(ctx context.Context, w io.Writer, d *desk, r eventing.Requeued) error {
+func (c *outboxRequeueCmd) print(ctx context.Context, w io.Writer, d *desk, r eventing.Requeued, audited []finding) error {
 	if c.JSON {
 		return printJSON(w, struct {
 			eventing.Requeued
@@ -126,7 +131,7 @@ func (c *outboxRequeueCmd) print(ctx context.Context, w io.Writer, d *desk, r ev
 		if len(part.ids) == 0 {
 			continue
 		}
-		names, err := d.called(ctx, part.ids[:min(len(part.ids), maxShown)])
+		names, err := d.called(ctx, part.ids[:min(len(part.ids), maxShown)], audited)
 		if err != nil {
 			return err
 		}
@@ -139,11 +144,16 @@ func (c *outboxRequeueCmd) print(ctx context.Context, w io.Writer, d *desk, r ev
 	return err
 }
 
-// names returns what people call the events of some envelopes.
-func (d *desk) called(ctx context.Context, envelopes []string) ([]string, error) {
+// called returns what people call the events of some envelopes: as the database has it, or else as an audit had it before.
+func (d *desk) called(ctx context.Context, envelopes []string, audited []finding) ([]string, error) {
 	called, err := d.names.Names(ctx, envelopes)
 	if err != nil {
 		return nil, err
+	}
+	for _, f := range audited {
+		if _, ok := called[f.EventID]; !ok && f.CourierEventID != "" {
+			called[f.EventID] = ledger.Name{EventID: f.CourierEventID, Source: f.Source}
+		}
 	}
 	names := slices.Clone(envelopes)
 	for i, id := range envelopes {

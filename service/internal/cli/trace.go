@@ -26,7 +26,7 @@ func (traceCmd) Help() string {
 	return `Tells what the database knows of an event, in the order of time: intake, outbox, each attempt that failed, dead letter and what was done about it, inbox and shipment;
 then how the event stands, in the words of "gateway audit", and what to do next. It needs no running gateway. Several events of one id are told one after the other.
 
-Outbox rows that were sent are kept for a day, and attempts that failed before one succeeded are not kept beyond their number and last error. A trace id is looked for in all of the ledger, which may take long.
+Outbox rows that were sent are kept for a day, and attempts that failed before one succeeded are not kept beyond their number and last error. A trace id, or the envelope of an event that was processed that long ago, is looked for in all of the ledger, which may take long.
 SQL databases are seen at one moment. MongoDB is read part by part: of an event that moves meanwhile, some may be told as before and some as after; ask again.
 
 Examples:

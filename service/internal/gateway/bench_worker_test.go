@@ -175,7 +175,11 @@ func benchLedger(ctx context.Context, db *store.Store, tx *sql.Tx, rows []eventi
 		if i > 0 {
 			b.WriteByte(',')
 		}
-		fmt.Fprintf(&b, `('%s', '%s', '%s', '%s', 'courier-x', 'shp', $1, $1, '4bf92f3577b34da6a3ce929d0e0e4736', '%064d', 'received', $1, $1)`, r.ID, r.ID, r.ID, r.EventType, i)
+		e, err := eventing.DecodeEnvelope(r.Payload)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(&b, `('%s', '%s', '%s', '%s', 'courier-x', 'shp', $1, $1, '4bf92f3577b34da6a3ce929d0e0e4736', '%064d', 'received', $1, $1)`, e.IdempotencyKey, r.ID, r.ID, r.EventType, i)
 	}
 	_, err := tx.ExecContext(ctx, b.String(), db.Time(time.Now()))
 	return err

@@ -50,11 +50,11 @@ func (l *Ledger) Until(now time.Time) time.Time { return now.Add(l.retention) }
 
 // From processed no step leads on; from all others, one to each end of a run.
 const conclude = `
-UPDATE courier_ledger SET status = $2, attempt_count = $3, last_error_code = coalesce($4, last_error_code),
-	last_error_message = coalesce($5, last_error_message), updated_at = $6, expires_at = $7
-WHERE envelope_id = $1 AND status <> 'processed'`
+UPDATE courier_ledger SET status = $3, attempt_count = $4, last_error_code = coalesce($5, last_error_code),
+	last_error_message = coalesce($6, last_error_message), updated_at = $7, expires_at = $8
+WHERE idempotency_key = $1 AND envelope_id = $2 AND status <> 'processed'`
 
-const isProcessed = `SELECT 1 WHERE (SELECT status FROM courier_ledger WHERE envelope_id = $1) = 'processed'`
+const isProcessed = `SELECT 1 FROM courier_ledger WHERE idempotency_key = $1 AND envelope_id = $2 AND status = 'processed'`
 
 // Conclude records how a run of the worker ended that was no success, in the transaction
 // of its conclusion. It reports false, and changes nothing, if the row is in a state from
@@ -68,7 +68,9 @@ func (l *Ledger) Conclude(ctx context.Context, tx sqlstore.Conn, c eventing.Conc
 	case eventing.StateDead:
 		status = courier.StatusDeadLettered
 	}
+	event := c.Envelope.Header
 	if a, ok := courier.DirectArrival(c.Envelope); ok {
+		event.IdempotencyKey = a.Event.IdempotencyKey
 		if _, err := l.insert(ctx, tx, []*intake.Entry{entryOf(&a)}); err != nil {
 			return false, fmt.Errorf("enter %s into the ledger: %w", c.Envelope.ID, err)
 		}
@@ -77,7 +79,7 @@ func (l *Ledger) Conclude(ctx context.Context, tx sqlstore.Conn, c eventing.Conc
 	if c.Err != nil {
 		code, message = string(eventing.ReasonOf(c.Err)), c.Message()
 	}
-	allowed, err = l.move(ctx, tx, c.Envelope.ID, status, c.Attempts, code, message, l.store.Time(now), l.store.Time(expires))
+	allowed, err = l.move(ctx, tx, &event, status, c.Attempts, code, message, l.store.Time(now), l.store.Time(expires))
 	if err != nil {
 		return false, fmt.Errorf("update %s in the ledger: %w", c.Envelope.ID, err)
 	}
@@ -85,15 +87,15 @@ func (l *Ledger) Conclude(ctx context.Context, tx sqlstore.Conn, c eventing.Conc
 }
 
 // move brings a row into another state, if it may; args are those of [conclude] after the status.
-func (l *Ledger) move(ctx context.Context, tx sqlstore.Conn, envelopeID string, to courier.Status, args ...any) (allowed bool, err error) {
+func (l *Ledger) move(ctx context.Context, tx sqlstore.Conn, event *eventing.Header, to courier.Status, args ...any) (allowed bool, err error) {
 	if !Concludes(courier.StatusProcessing, to) {
 		return false, nil
 	}
-	moved, err := tx.Exec(ctx, conclude, append([]any{envelopeID, string(to)}, args...)...)
+	moved, err := tx.Exec(ctx, conclude, append([]any{event.IdempotencyKey, event.ID, string(to)}, args...)...)
 	if err != nil || moved > 0 {
 		return moved > 0, err
 	}
-	rows, err := tx.Query(ctx, isProcessed, envelopeID)
+	rows, err := tx.Query(ctx, isProcessed, event.IdempotencyKey, event.ID)
 	if err != nil {
 		return false, err
 	}

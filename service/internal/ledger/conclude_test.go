@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/waybill-go/waybill/eventing"
 	"github.com/waybill-go/waybill/internal/sqlstore"
 	"github.com/waybill-go/waybill/internal/testserver"
 	"github.com/waybill-go/waybill/service/internal/courier"
@@ -33,7 +34,7 @@ func TestTransitions(t *testing.T) {
 						id, s.Time(time.Now()), string(from)); err != nil {
 						return err
 					}
-					allowed, err := l.move(t.Context(), sqlstore.SQLConn{C: tx}, id, to, 1, "CODE", "message", s.Time(time.Now()), nil)
+					allowed, err := l.move(t.Context(), sqlstore.SQLConn{C: tx}, &eventing.Header{ID: id, IdempotencyKey: id}, to, 1, "CODE", "message", s.Time(time.Now()), nil)
 					if err != nil {
 						return err
 					}
@@ -51,7 +52,7 @@ func TestTransitions(t *testing.T) {
 			}
 		}
 		if err := s.Events.InTx(t.Context(), func(tx *sql.Tx) error {
-			allowed, err := l.move(t.Context(), sqlstore.SQLConn{C: tx}, "not of the intake", courier.StatusFailed, 1, nil, nil, s.Time(time.Now()), nil)
+			allowed, err := l.move(t.Context(), sqlstore.SQLConn{C: tx}, &eventing.Header{ID: "not of the intake"}, courier.StatusFailed, 1, nil, nil, s.Time(time.Now()), nil)
 			if err == nil && !allowed {
 				t.Error("what has no row is refused")
 			}

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"strings"
 )
 
 const selectEnvelopes = `SELECT event_id, envelope_id FROM courier_ledger WHERE event_id IN (`
@@ -24,13 +23,9 @@ func (l *Ledger) Envelopes(ctx context.Context, eventIDs []string, source string
 }
 
 func (l *Ledger) envelopes(ctx context.Context, eventIDs []string, source string, into map[string][]string) error {
-	args, places := make([]any, len(eventIDs)), make([]string, len(eventIDs))
-	for i, id := range eventIDs {
-		args[i], places[i] = id, "$"+strconv.Itoa(i+1)
-	}
-	args = append(args, source)
-	of := strconv.Itoa(len(args))
-	rows, err := l.store.Read.QueryContext(ctx, selectEnvelopes+strings.Join(places, ", ")+") AND ($"+of+" = '' OR source = $"+of+")", args...)
+	args := append(list(eventIDs), source)
+	of := "$" + strconv.Itoa(len(args))
+	rows, err := l.store.Read.QueryContext(ctx, selectEnvelopes+places(len(eventIDs))+") AND ("+of+" = '' OR source = "+of+")", args...)
 	if err != nil {
 		return err
 	}

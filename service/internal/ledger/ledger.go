@@ -4,10 +4,6 @@ package ledger
 
 import (
 	"context"
-	"fmt"
-	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/waybill-go/waybill/internal/sqlstore"
@@ -57,49 +53,4 @@ func (l *Ledger) Events(ctx context.Context, eventID, source string) (events []c
 		events, envelopes = append(events, e), append(envelopes, envelope)
 	}
 	return events, envelopes, rows.Err()
-}
-
-// Name is what couriers call an event.
-type Name struct {
-	EventID    string
-	Source     string
-	ShipmentID string
-}
-
-const selectNames = `SELECT envelope_id, event_id, source, shipment_id FROM courier_ledger WHERE envelope_id IN (`
-
-// namesBatch keeps a statement's parameters within what databases take.
-const namesBatch = 500
-
-// Names returns what couriers call the events of the given envelopes. Those that
-// did not come through the intake, or have expired since, have no name.
-func (l *Ledger) Names(ctx context.Context, envelopes []string) (map[string]Name, error) {
-	names := make(map[string]Name, len(envelopes))
-	for batch := range slices.Chunk(envelopes, namesBatch) {
-		if err := l.names(ctx, batch, names); err != nil {
-			return nil, fmt.Errorf("look up names in the ledger: %w", err)
-		}
-	}
-	return names, nil
-}
-
-func (l *Ledger) names(ctx context.Context, envelopes []string, into map[string]Name) error {
-	args, places := make([]any, len(envelopes)), make([]string, len(envelopes))
-	for i, envelope := range envelopes {
-		args[i], places[i] = envelope, "$"+strconv.Itoa(i+1)
-	}
-	rows, err := l.store.Read.QueryContext(ctx, selectNames+strings.Join(places, ", ")+")", args...)
-	if err != nil {
-		return err
-	}
-	defer rows.Close()
-	for rows.Next() {
-		var envelope string
-		var n Name
-		if err := rows.Scan(&envelope, &n.EventID, &n.Source, &n.ShipmentID); err != nil {
-			return err
-		}
-		into[envelope] = n
-	}
-	return rows.Err()
 }

@@ -81,7 +81,7 @@ func TestSweepKeepsWhatIsRemembered(t *testing.T) {
 	receive(t, l, e, "body")
 	id := courier.EventID(e.Source, e.IdempotencyKey)
 	if err := s.Events.InTx(t.Context(), func(tx *sql.Tx) error {
-		_, err := l.Conclude(t.Context(), sqlstore.SQLConn{C: tx}, eventing.Conclusion{Envelope: eventing.Envelope{Header: eventing.Header{ID: id}}, State: eventing.StateDead, Attempts: 1}, now)
+		_, err := l.Conclude(t.Context(), sqlstore.SQLConn{C: tx}, eventing.Conclusion{Envelope: eventing.Envelope{Header: eventing.Header{ID: id, IdempotencyKey: e.IdempotencyKey}}, State: eventing.StateDead, Attempts: 1}, now)
 		return err
 	}); err != nil {
 		t.Fatal(err)

@@ -17,9 +17,8 @@ SELECT key, envelope, event, type, source, shipment, occurred, received, trace, 
 FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::timestamptz[], $8::timestamptz[], $9::text[], $10::text[])
 	AS entry (key, envelope, event, type, source, shipment, occurred, received, trace, hash)`
 
-// A conflict is one of either key: with a target, a twin that is about to commit can be met at the other one first, which is an error.
 const insertReceivedPostgres = insertNewPostgres + `
-ON CONFLICT DO NOTHING
+ON CONFLICT (idempotency_key) DO NOTHING
 RETURNING idempotency_key`
 
 const selectKnownPostgres = `SELECT idempotency_key, trace_id, body_hash FROM courier_ledger WHERE idempotency_key = ANY($1::text[])`

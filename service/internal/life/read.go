@@ -5,10 +5,14 @@ import (
 	"database/sql"
 	"encoding/json"
 	"fmt"
+	"strings"
 	"time"
+
+	"github.com/google/uuid"
 
 	"github.com/waybill-go/waybill/eventing"
 	"github.com/waybill-go/waybill/internal/sqlstore"
+	"github.com/waybill-go/waybill/service/internal/ledger"
 	"github.com/waybill-go/waybill/service/internal/shipments"
 	"github.com/waybill-go/waybill/service/internal/store"
 )
@@ -23,7 +27,7 @@ type Reader struct {
 func New(s *store.Store) *Reader { return &Reader{s, time.Now} }
 
 // Find returns the events that id names: those that couriers, or one source, call so, the one of that envelope, or else
-// those of that trace, which takes reading all of the ledger. It reads payloads only if asked to. The tables are seen at
+// those of that trace. All of the ledger is read for a trace, and for an envelope that nothing else but the inbox has any more. It reads payloads only if asked to. The tables are seen at
 // one moment, the shipments a moment later.
 func (r *Reader) Find(ctx context.Context, id, source string, payloads bool) ([]Event, error) {
 	// Of SQLite every transaction sees one moment, and its driver takes no level.
@@ -60,15 +64,19 @@ SELECT envelope_id, event_id, source, idempotency_key, event_type, shipment_id, 
 	coalesce(last_error_code, ''), coalesce(last_error_message, ''), occurred_at, received_at
 FROM courier_ledger WHERE `
 	inOrder = ` AND ($2 = '' OR source = $2) ORDER BY first_seen_at, source LIMIT $3`
-	byID    = entries + `(event_id = $1 OR envelope_id = $1)` + inOrder
-	byTrace = entries + `trace_id = $1` + inOrder
+	byID    = entries + `(event_id = $1 OR idempotency_key = $4 AND envelope_id = $1)` + inOrder
+	byScan  = entries + `(envelope_id = $1 OR trace_id = $1)` + inOrder
 )
 
 // find returns the events with what the ledger has of them; for an id that it does not know, an envelope.
 func find(ctx context.Context, tx *sql.Tx, id, source string) ([]Event, error) {
-	events, err := ledgerEntries(ctx, tx, byID, id, source)
-	if len(events) == 0 && len(id) == traceLength && err == nil {
-		events, err = ledgerEntries(ctx, tx, byTrace, id, source)
+	keys, err := ledger.KeysOf(ctx, tx, []string{id})
+	if err != nil {
+		return nil, err
+	}
+	events, err := ledgerEntries(ctx, tx, byID, id, source, MaxEvents, strings.Join(keys, "")) // one or none
+	if len(events) == 0 && (len(id) == traceLength || uuid.Validate(id) == nil) && err == nil {
+		events, err = ledgerEntries(ctx, tx, byScan, id, source, MaxEvents)
 	}
 	if len(events) == 0 && source == "" {
 		events = []Event{{EnvelopeID: id}}
@@ -76,8 +84,8 @@ func find(ctx context.Context, tx *sql.Tx, id, source string) ([]Event, error) {
 	return events, err
 }
 
-func ledgerEntries(ctx context.Context, tx *sql.Tx, query, id, source string) (events []Event, err error) {
-	err = each(ctx, tx, query, []any{id, source, MaxEvents}, func(rows *sql.Rows) error {
+func ledgerEntries(ctx context.Context, tx *sql.Tx, query string, args ...any) (events []Event, err error) {
+	err = each(ctx, tx, query, args, func(rows *sql.Rows) error {
 		var e Event
 		var occurred, received sqlstore.Timestamp
 		var hash string

@@ -19,7 +19,8 @@ WITH locked AS (
 	INSERT INTO active_shipments AS s (shipment_id, last_event_id, last_event_type, last_event_at, last_event_key, created_at, updated_at)
 	SELECT id, '', '', CAST($2 AS timestamptz), '', CAST($3 AS timestamptz), CAST($3 AS timestamptz) FROM unnest(CAST($1 AS text[])) AS id
 	ON CONFLICT (shipment_id) DO UPDATE SET updated_at = s.updated_at WHERE false)
-SELECT id FROM unnest(CAST($4 AS text[])) AS id WHERE (` + statusOf + `id) = 'processed'`
+SELECT l.envelope_id FROM unnest(CAST($4 AS text[]), CAST($5 AS text[])) AS a(key, envelope_id)
+JOIN courier_ledger l ON l.idempotency_key = a.key AND l.envelope_id = a.envelope_id WHERE l.status = 'processed'`
 
 // After lockAll, in a statement of its own: only that sees what others have committed meanwhile.
 const selectAll = `SELECT ` + columns + ` FROM active_shipments WHERE shipment_id = ANY(CAST($1 AS text[]))`
@@ -37,8 +38,8 @@ recorded AS (
 	INSERT INTO shipment_events (shipment_id, idempotency_key, event_id, outcome, occurred_at, processed_at)
 	SELECT r.*, CAST($1 AS timestamptz) FROM unnest(CAST($15 AS text[]), CAST($16 AS text[]), CAST($17 AS text[]), CAST($18 AS text[]), CAST($19 AS timestamptz[])) AS r)
 UPDATE courier_ledger l SET status = 'processed', outcome = c.outcome, attempt_count = c.attempt, updated_at = $1, expires_at = $20
-FROM unnest(CAST($21 AS text[]), CAST($18 AS text[]), CAST($22 AS integer[])) AS c(envelope_id, outcome, attempt)
-WHERE l.envelope_id = c.envelope_id AND l.status <> 'processed'`
+FROM unnest(CAST($16 AS text[]), CAST($21 AS text[]), CAST($18 AS text[]), CAST($22 AS integer[])) AS c(key, envelope_id, outcome, attempt)
+WHERE l.idempotency_key = c.key AND l.envelope_id = c.envelope_id AND l.status <> 'processed'`
 
 // planned has the server plan the statement anew, for tables of the size that they have now: a plan that was made
 // while they were small reads them from end to end.
@@ -82,9 +83,9 @@ func (s *Shipments) processBatch(ctx context.Context, tx pgx.Tx, arrivals []cour
 
 // lock returns the shipments' rows, locked, and which events are processed.
 func (s *Shipments) lock(ctx context.Context, tx pgx.Tx, arrivals []courier.Arrival, now time.Time) (rows map[string]*row, known map[string]bool, err error) {
-	ids, envelopes := make([]string, len(arrivals)), make([]string, len(arrivals))
+	ids, keys, envelopes := make([]string, len(arrivals)), make([]string, len(arrivals)), make([]string, len(arrivals))
 	for i := range arrivals {
-		ids[i], envelopes[i] = arrivals[i].Payload.ShipmentID, arrivals[i].EnvelopeID
+		ids[i], keys[i], envelopes[i] = arrivals[i].Payload.ShipmentID, arrivals[i].Event.IdempotencyKey, arrivals[i].EnvelopeID
 	}
 	slices.Sort(ids)
 	ids = slices.Compact(ids)
@@ -94,7 +95,7 @@ func (s *Shipments) lock(ctx context.Context, tx pgx.Tx, arrivals []courier.Arri
 		err := found.Scan(&id)
 		known[id] = true
 		return err
-	}, lockAll, planned, ids, beforeAll, now.UTC(), envelopes); err != nil {
+	}, lockAll, planned, ids, beforeAll, now.UTC(), keys, envelopes); err != nil {
 		return nil, nil, err
 	}
 	err = each(ctx, tx, func(found pgx.Rows) error {

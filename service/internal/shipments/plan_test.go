@@ -43,7 +43,7 @@ func TestPlansOfTheLedger(t *testing.T) {
 				return err
 			}
 			for _, line := range plan {
-				if strings.Contains(line, " on courier_ledger") && strings.Contains(line, "Scan") && !strings.Contains(line, "courier_ledger_envelope_id_key") {
+				if strings.Contains(line, " on courier_ledger") && strings.Contains(line, "Scan") && !strings.Contains(line, "courier_ledger_pkey") {
 					t.Errorf("%s:\n%s", name, strings.Join(plan, "\n"))
 				}
 			}

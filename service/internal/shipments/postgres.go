@@ -12,7 +12,7 @@ import (
 
 // postgresOne does all of [Postgres.Process] for one event in one round trip. Its parts see
 // the ledger as it was before: a twin that is about to commit is found by the inbox, whose key both insert.
-var postgresOne = `WITH known AS (SELECT 1 WHERE (` + statusOf + `$10) = 'processed'),
+var postgresOne = `WITH known AS (` + processed + `),
 changed AS (` + upsertFor("timestamptz") + `),
 recorded AS (
 	INSERT INTO shipment_events (shipment_id, idempotency_key, event_id, outcome, occurred_at, processed_at)
@@ -20,7 +20,7 @@ recorded AS (
 concluded AS (
 	UPDATE courier_ledger SET status = 'processed', outcome = CASE WHEN EXISTS (SELECT 1 FROM changed) THEN 'applied' ELSE 'late' END,
 		attempt_count = $12, updated_at = $9, expires_at = $13
-	WHERE envelope_id = $10 AND status <> 'processed')
+	WHERE idempotency_key = $11 AND envelope_id = $10 AND status <> 'processed')
 SELECT EXISTS (SELECT 1 FROM known), c.previous, c.current_state, c.order_id FROM (SELECT 1) AS one LEFT JOIN changed c ON true`
 
 // Postgres is the projection in PostgreSQL.
@@ -42,7 +42,7 @@ func (s Postgres) Process(ctx context.Context, tx pgx.Tx, arrivals []courier.Arr
 }
 
 func (s *Shipments) processOne(ctx context.Context, tx pgx.Tx, a *courier.Arrival, now, until time.Time) (e courier.Effect, err error) {
-	args := append(s.upsertArgs(a, now), a.Event.IdempotencyKey, a.Attempt, s.store.Time(until))
+	args := append(s.upsertArgs(a, now), a.Attempt, s.store.Time(until))
 	var known bool
 	var previous, current, order *string
 	if err := tx.QueryRow(ctx, postgresOne, args...).Scan(&known, &previous, &current, &order); err != nil {

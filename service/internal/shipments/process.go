@@ -14,9 +14,8 @@ const (
 	newerOrder = `(excluded.order_at IS NOT NULL AND (s.order_at IS NULL OR (excluded.order_at, excluded.order_key) > (s.order_at, s.order_key)))`
 )
 
-// statusOf is a subquery for the one row of an envelope. As a condition of a join, the planner may look for the status by its index:
-// that is the better one as long as, by the statistics, nothing is processed, and reads all that has been since.
-const statusOf = `SELECT status FROM courier_ledger WHERE envelope_id = `
+// processed is a subquery for the event's row of the ledger, if it says so.
+const processed = `SELECT 1 FROM courier_ledger WHERE idempotency_key = $11 AND envelope_id = $10 AND status = 'processed'`
 
 // upsert does to a shipment's row what [courier.Projection.Apply] does in memory, and returns it if that has changed
 // anything. A row of which the event has set the state has its version in state_at and state_key.
@@ -25,7 +24,7 @@ INSERT INTO active_shipments AS s (shipment_id, last_event_id, last_event_type, 
 	order_id, order_at, order_key, metadata, created_at, updated_at)
 SELECT $1, $2, $3, CAST($4 AS {timestamp}), $5, $6, CASE WHEN $6 <> '' THEN CAST($4 AS {timestamp}) END, CASE WHEN $6 <> '' THEN $5 ELSE '' END,
 	$7, CASE WHEN $7 <> '' THEN CAST($4 AS {timestamp}) END, CASE WHEN $7 <> '' THEN $5 ELSE '' END, $8, CAST($9 AS {timestamp}), CAST($9 AS {timestamp})
-WHERE coalesce((` + statusOf + `$10), '') <> 'processed'
+WHERE NOT EXISTS (` + processed + `)
 ON CONFLICT (shipment_id) DO UPDATE SET
 	last_event_id = CASE WHEN ` + newerLast + ` THEN excluded.last_event_id ELSE s.last_event_id END,
 	last_event_type = CASE WHEN ` + newerLast + ` THEN excluded.last_event_type ELSE s.last_event_type END,
@@ -50,6 +49,6 @@ func (s *Shipments) upsertArgs(a *courier.Arrival, now time.Time) []any {
 	v := courier.VersionOf(a.Event)
 	return []any{
 		a.Payload.ShipmentID, a.Event.EventID, a.Event.EventType, s.store.Time(v.At), v.Tie, a.Payload.Status, a.Payload.OrderID,
-		string(courier.Metadata(a.Event)), s.store.Time(now), a.EnvelopeID,
+		string(courier.Metadata(a.Event)), s.store.Time(now), a.EnvelopeID, a.Event.IdempotencyKey,
 	}
 }

@@ -11,9 +11,10 @@ import (
 )
 
 const (
-	sqliteKnown  = `SELECT 1 FROM courier_ledger WHERE envelope_id = $1 AND status = 'processed'`
+	sqliteKnown  = `SELECT 1 FROM courier_ledger WHERE idempotency_key = $1 AND envelope_id = $2 AND status = 'processed'`
 	sqliteRecord = `INSERT INTO shipment_events (shipment_id, idempotency_key, event_id, outcome, occurred_at, processed_at) VALUES ($1, $2, $3, $4, $5, $6)`
-	sqliteLedger = `UPDATE courier_ledger SET status = 'processed', outcome = $2, attempt_count = $3, updated_at = $4, expires_at = $5 WHERE envelope_id = $1`
+	sqliteLedger = `UPDATE courier_ledger SET status = 'processed', outcome = $3, attempt_count = $4, updated_at = $5, expires_at = $6
+WHERE idempotency_key = $1 AND envelope_id = $2`
 )
 
 var sqliteUpsert = upsertFor("TEXT")
@@ -54,7 +55,7 @@ func (s SQLite) Process(ctx context.Context, tx *sql.Tx, arrivals []courier.Arri
 
 func (r *sqliteRun) process(ctx context.Context, a *courier.Arrival, now, until time.Time) (e courier.Effect, err error) {
 	var known int
-	if err := r.known.QueryRowContext(ctx, a.EnvelopeID).Scan(&known); !errors.Is(err, sql.ErrNoRows) {
+	if err := r.known.QueryRowContext(ctx, a.Event.IdempotencyKey, a.EnvelopeID).Scan(&known); !errors.Is(err, sql.ErrNoRows) {
 		return e, err
 	}
 	e.Outcome = courier.OutcomeApplied
@@ -69,6 +70,6 @@ func (r *sqliteRun) process(ctx context.Context, a *courier.Arrival, now, until 
 	if _, err := r.record.ExecContext(ctx, a.Payload.ShipmentID, a.Event.IdempotencyKey, a.Event.EventID, string(e.Outcome), at, processed); err != nil {
 		return e, err
 	}
-	_, err = r.ledger.ExecContext(ctx, a.EnvelopeID, string(e.Outcome), a.Attempt, processed, r.s.store.Time(until))
+	_, err = r.ledger.ExecContext(ctx, a.Event.IdempotencyKey, a.EnvelopeID, string(e.Outcome), a.Attempt, processed, r.s.store.Time(until))
 	return e, err
 }

@@ -4,7 +4,20 @@ import (
 	"database/sql"
 	"strings"
 	"testing"
+
+	"github.com/waybill-go/waybill/internal/sqlstore"
 )
+
+// GatewaySteps returns the migrations of the gateway's own tables, and the database that they are for, of which nothing is made yet.
+func GatewaySteps(t *testing.T, address string) (*sql.DB, sqlstore.Migrations) {
+	t.Helper()
+	s, err := OpenSchema(t.Context(), address, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	return s.db, s.steps[1]
+}
 
 // PendingPlans returns what the database does for [Store.Pending] and [Store.PendingAtMost], where it does it with a table or an index.
 func PendingPlans(t *testing.T, s *Store) (plans []string) {

@@ -1,0 +1,109 @@
+package ledger
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/waybill-go/waybill/eventing"
+)
+
+// Name is what couriers call an event.
+type Name struct {
+	EventID    string
+	Source     string
+	ShipmentID string
+}
+
+const selectNames = `SELECT envelope_id, event_id, source, shipment_id FROM courier_ledger WHERE idempotency_key IN (`
+
+// namesBatch keeps a statement's parameters within what databases take.
+const namesBatch = 500
+
+// Names returns what couriers call the events of the given envelopes. Those that did not come through the intake, or that nothing but
+// inbox and ledger knows any more, have no name.
+func (l *Ledger) Names(ctx context.Context, envelopes []string) (map[string]Name, error) {
+	names := make(map[string]Name, len(envelopes))
+	for batch := range slices.Chunk(envelopes, namesBatch) {
+		if err := l.names(ctx, batch, names); err != nil {
+			return nil, fmt.Errorf("look up names in the ledger: %w", err)
+		}
+	}
+	return names, nil
+}
+
+func (l *Ledger) names(ctx context.Context, envelopes []string, into map[string]Name) error {
+	keys, err := KeysOf(ctx, l.store.Read, envelopes)
+	if err != nil || len(keys) == 0 {
+		return err
+	}
+	rows, err := l.store.Read.QueryContext(ctx, selectNames+places(len(keys))+")", list(keys)...)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var envelope string
+		var n Name
+		if err := rows.Scan(&envelope, &n.EventID, &n.Source, &n.ShipmentID); err != nil {
+			return err
+		}
+		if slices.Contains(envelopes, envelope) { // and not another event's, that came first with that key
+			into[envelope] = n
+		}
+	}
+	return rows.Err()
+}
+
+// Each part of the outbox has an index of its own.
+const selectEncoded = `
+SELECT payload FROM event_outbox WHERE event_id IN ({ids}) AND (status <> 'pending' OR id <> event_id)
+UNION ALL SELECT payload FROM event_outbox WHERE id IN ({ids}) AND status = 'pending' AND id = event_id
+UNION ALL SELECT payload FROM event_deliveries WHERE event_id IN ({ids})
+UNION ALL SELECT payload FROM dead_letter_events WHERE event_id IN ({ids})`
+
+// querier is a database or a transaction.
+type querier interface {
+	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+}
+
+// KeysOf returns the idempotency keys of at most 500 envelopes, by which the ledger finds its rows: of those that outbox, deliveries or dead
+// letters have.
+func KeysOf(ctx context.Context, db querier, envelopes []string) (keys []string, err error) {
+	rows, err := db.QueryContext(ctx, strings.ReplaceAll(selectEncoded, "{ids}", places(len(envelopes))), list(envelopes)...)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var encoded sql.RawBytes
+		if err := rows.Scan(&encoded); err != nil {
+			return nil, err
+		}
+		if e, err := eventing.DecodeEnvelope(encoded); err == nil && e.IdempotencyKey != "" {
+			keys = append(keys, e.IdempotencyKey)
+		}
+	}
+	slices.Sort(keys)
+	return slices.Compact(keys), rows.Err()
+}
+
+// places returns n numbered parameters.
+func places(n int) string {
+	all := make([]string, n)
+	for i := range all {
+		all[i] = "$" + strconv.Itoa(i+1)
+	}
+	return strings.Join(all, ", ")
+}
+
+func list(texts []string) []any {
+	args := make([]any, len(texts))
+	for i, text := range texts {
+		args[i] = text
+	}
+	return args
+}

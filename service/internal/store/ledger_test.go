@@ -1,0 +1,80 @@
+package store_test
+
+import (
+	"database/sql"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/pressly/goose/v3"
+
+	"github.com/waybill-go/waybill/internal/testserver"
+	"github.com/waybill-go/waybill/service/internal/store"
+)
+
+// A ledger that is in use keeps its rows through each migration, there and back, and takes new ones.
+func TestMigrationsKeepTheLedger(t *testing.T) {
+	t.Parallel()
+	for name, address := range map[string]string{"sqlite": "sqlite:" + filepath.Join(t.TempDir(), "waybill.db"), "postgres": testserver.PostgresURL(t)} {
+		t.Run(name, func(t *testing.T) {
+			db, steps := store.GatewaySteps(t, address)
+			p, err := goose.NewProvider(steps.Dialect, db, steps.FS, goose.WithTableName(steps.Table), goose.WithDisableGlobalRegistry(true))
+			if err != nil {
+				t.Fatal(err)
+			}
+			var want []string
+			check := func(version int64) {
+				t.Helper()
+				key := fmt.Sprintf("key %02d", len(want))
+				if _, err := db.ExecContext(t.Context(), `INSERT INTO courier_ledger (idempotency_key, envelope_id, event_id, event_type, source, shipment_id, occurred_at, received_at,
+					trace_id, body_hash, status, first_seen_at, updated_at) VALUES ($1, $2, 'event', 'type', 'source', 'shipment', $3, $3, 'trace', 'hash', 'failed', $3, $3)`,
+					key, "envelope of "+key, "2026-02-26T12:00:00Z"); err != nil {
+					t.Fatalf("version %d: %v", version, err)
+				}
+				want = append(want, key+", envelope of "+key+", event, type, source, shipment, trace, hash, failed, , 0")
+				if got := texts(t, db, `SELECT idempotency_key || ', ' || envelope_id || ', ' || event_id || ', ' || event_type || ', ' || source || ', ' || shipment_id || ', ' ||
+					trace_id || ', ' || body_hash || ', ' || status || ', ' || outcome || ', ' || attempt_count FROM courier_ledger ORDER BY idempotency_key`); !slices.Equal(got, want) {
+					t.Errorf("version %d:\ngot  %q\nwant %q", version, got, want)
+				}
+				if _, err := db.ExecContext(t.Context(), `INSERT INTO courier_ledger SELECT * FROM courier_ledger`); err == nil {
+					t.Errorf("version %d: a key is taken twice", version)
+				}
+			}
+			for range p.ListSources() {
+				r, err := p.UpByOne(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				check(r.Source.Version)
+			}
+			for range p.ListSources()[1:] { // the first makes the table
+				r, err := p.Down(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				check(r.Source.Version - 1)
+			}
+		})
+	}
+}
+
+func texts(t *testing.T, db *sql.DB, query string) (all []string) {
+	t.Helper()
+	rows, err := db.QueryContext(t.Context(), query)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var text string
+		if err := rows.Scan(&text); err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, text)
+	}
+	if err := rows.Err(); err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
