@@ -8,13 +8,15 @@ import (
 	"syscall"
 
 	"golang.org/x/term"
+
+	"github.com/waybill-go/waybill/service/internal/gateway"
 )
 
 // Main runs a command line in this process, and ends it with the exit code. A first signal
 // ends the command, a second one the process.
 func Main(run func(context.Context, Program) (exitCode int)) {
 	if _, set := os.LookupEnv("GOGC"); !set {
-		debug.SetGCPercent(gcPercent)
+		debug.SetGCPercent(gateway.GCPercent)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop)
@@ -24,10 +26,6 @@ func Main(run func(context.Context, Program) (exitCode int)) {
 		Interactive: term.IsTerminal(int(os.Stdin.Fd())) && term.IsTerminal(int(os.Stderr.Fd())),
 	}))
 }
-
-// gcPercent is GOGC unless the environment sets it. Few bytes live for long in a gateway: by
-// Go's default of 100 it would collect garbage every few hundred events.
-const gcPercent = 400
 
 func hangup() (<-chan os.Signal, func()) {
 	c := make(chan os.Signal, 1)

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"runtime/debug"
 	"strings"
 	"syscall"
 	"testing"
@@ -26,6 +27,7 @@ import (
 // the clock when all of them are projected. Three in four change their shipment's state, and tell others with a broker
 // that others can read. Give it -benchtime 20000x or more. go-µs/event is the processor time of this process.
 func BenchmarkWorker(b *testing.B) {
+	defer debug.SetGCPercent(debug.SetGCPercent(GCPercent)) // as in a process of its own
 	for _, size := range []int{1, 100} {
 		name := fmt.Sprintf("batch-%d", size)
 		if size == 1 {

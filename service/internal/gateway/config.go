@@ -49,6 +49,10 @@ const (
 	IntakeDirect = "direct" // straight into the broker
 )
 
+// GCPercent is GOGC in a process of the gateway, unless its environment sets that. Few bytes live for long in it: by Go's
+// default of 100 it would collect garbage every few hundred events.
+const GCPercent = 400
+
 // Config is the gateway's configuration; each field's setting has its name in
 // capitals. A process needs the settings of its parts.
 type Config struct {
