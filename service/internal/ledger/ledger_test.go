@@ -53,7 +53,8 @@ func receive(t *testing.T, l *ledger.Ledger, e courier.Event, hash string) intak
 }
 
 func entry(e courier.Event, hash string) *intake.Entry {
-	envelope := eventing.Envelope{Header: eventing.Header{ID: courier.EventID(e.Source, e.IdempotencyKey), Type: e.EventType}, Payload: []byte(`{}`)}
+	header := eventing.Header{ID: courier.EventID(e.Source, e.IdempotencyKey), Type: e.EventType, IdempotencyKey: e.IdempotencyKey}
+	envelope := eventing.Envelope{Header: header, Payload: []byte(`{}`)}
 	row, err := eventing.OutboxConfig{}.Row(context.Background(), envelope)
 	if err != nil {
 		panic(err)

@@ -22,39 +22,81 @@ func TestPlanOfTheSweep(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(t *testing.T, s *store.Store, _ *ledger.Ledger) {
 		now := time.Now()
-		rows, statement, args := manyRows, "EXPLAIN QUERY PLAN "+ledger.SweepSQLite, []any{s.Time(now), 100, s.Time(now.Add(-time.Hour))}
+		rows, statement, args := manyRows, ledger.SweepSQLite, []any{s.Time(now), 100, s.Time(now.Add(-time.Hour))}
 		indexes := []string{"courier_ledger_expiry", "courier_ledger_status"}
 		if !s.Embedded {
-			indexes, statement, args = []string{"courier_ledger_seen"}, "EXPLAIN "+ledger.SweepPostgres, append(args, nil)
+			indexes, statement, args = []string{"courier_ledger_seen"}, ledger.SweepPostgres, append(args, nil)
 			rows = strings.NewReplacer("$1", "$1::timestamptz", "$2", "$2::timestamptz").Replace(rows)
 		}
 		exec(t, s, rows, s.Time(now), s.Time(now.Add(retention)))
 		exec(t, s, `ANALYZE`)
-		var plan strings.Builder
-		lines, err := s.Read.QueryContext(t.Context(), statement, args...)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer lines.Close()
-		for lines.Next() {
-			columns, _ := lines.Columns()
-			values := make([]any, len(columns))
-			for i := range values {
-				values[i] = new(sql.RawBytes)
-			}
-			if err := lines.Scan(values...); err != nil {
-				t.Fatal(err)
-			}
-			plan.Write(append(*values[len(values)-1].(*sql.RawBytes), '\n'))
-		}
-		text := plan.String()
+		text := planOf(t, s, statement, args...)
 		for _, index := range indexes {
 			if !strings.Contains(text, index) {
 				t.Errorf("without %s:\n%s", index, text)
 			}
 		}
-		if err := lines.Err(); err != nil || strings.Contains(text, "SCAN l") || strings.Contains(text, "TEMP B-TREE") || strings.Contains(text, "Seq Scan on courier_ledger") {
-			t.Errorf("%v, plan:\n%s", err, text)
+		if strings.Contains(text, "SCAN l") || strings.Contains(text, "TEMP B-TREE") || strings.Contains(text, "Seq Scan on courier_ledger") {
+			t.Errorf("plan:\n%s", text)
+		}
+	})
+}
+
+// planOf returns what the database does for a statement.
+func planOf(t *testing.T, s *store.Store, statement string, args ...any) string {
+	t.Helper()
+	explain := "EXPLAIN QUERY PLAN "
+	if !s.Embedded {
+		explain = "EXPLAIN "
+	}
+	lines, err := s.Read.QueryContext(t.Context(), explain+statement, args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer lines.Close()
+	var plan strings.Builder
+	for lines.Next() {
+		columns, _ := lines.Columns()
+		values := make([]any, len(columns))
+		for i := range values {
+			values[i] = new(sql.RawBytes)
+		}
+		if err := lines.Scan(values...); err != nil {
+			t.Fatal(err)
+		}
+		plan.Write(append(*values[len(values)-1].(*sql.RawBytes), '\n'))
+	}
+	if err := lines.Err(); err != nil {
+		t.Fatal(err)
+	}
+	return plan.String()
+}
+
+// manySent are an outbox most of which is sent.
+const manySent = `
+INSERT INTO event_outbox (id, event_id, event_type, payload, status, sent_at)
+WITH RECURSIVE number(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM number WHERE n < 20000)
+SELECT 'i' || n, 'i' || n, 't', '{}', CASE n % 20 WHEN 0 THEN 'pending' ELSE 'sent' END, $1 FROM number`
+
+// Names are found by indexes, however much there is.
+func TestPlanOfNames(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(t *testing.T, s *store.Store, _ *ledger.Ledger) {
+		all := []string{manyRows, manySent}
+		if !s.Embedded {
+			for i := range all {
+				all[i] = strings.NewReplacer("$1", "$1::timestamptz", "$2", "$2::timestamptz").Replace(all[i])
+			}
+		}
+		now := s.Time(time.Now())
+		exec(t, s, all[0], now, now)
+		exec(t, s, all[1], now)
+		exec(t, s, `ANALYZE`)
+		for _, statement := range ledger.NamesStatements(3) {
+			if text := planOf(t, s, statement, "i1", "i2", "i3"); strings.Contains(text, "Seq Scan on event_outbox") || strings.Contains(text, "Seq Scan on courier_ledger") ||
+				strings.Contains(text, "SCAN ") {
+				t.Errorf("%s: the plan is\n%s", statement, text)
+			}
 		}
 	})
 }
