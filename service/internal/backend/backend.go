@@ -66,7 +66,7 @@ type Ledger interface {
 	// Names returns what couriers call the events of the given envelopes.
 	Names(ctx context.Context, envelopes []string) (map[string]ledger.Name, error)
 	// Envelopes returns the envelopes of the events that couriers, or one source, call so.
-	Envelopes(ctx context.Context, eventIDs []string, source string) (map[string][]string, error)
+	Envelopes(ctx context.Context, eventIDs []string, source string) (map[string][]ledger.Called, error)
 	// Sweep removes at most limit entries that have expired, and returns how many.
 	Sweep(ctx context.Context, now time.Time, limit int) (int64, error)
 }

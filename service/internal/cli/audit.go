@@ -188,14 +188,15 @@ type findings struct {
 	out   io.Writer // nil: keep
 	limit int       // of those kept
 	shown []finding
-	batch []eventing.AuditFinding
+	batch []finding
 }
 
 func (l *findings) add(f eventing.AuditFinding) error {
 	if l.out == nil && len(l.batch) == l.limit {
 		return nil
 	}
-	if l.batch = append(l.batch, f); l.out != nil && len(l.batch) == eventing.AuditBatch {
+	n := l.desk.given.name(f.EventID)
+	if l.batch = append(l.batch, finding{f, n.EventID, n.Source, n.ShipmentID}); l.out != nil && len(l.batch) == eventing.AuditBatch {
 		return l.flush()
 	}
 	return nil
@@ -212,11 +213,12 @@ func (l *findings) flush() error {
 		return err
 	}
 	for _, f := range l.batch {
-		n := names[f.EventID]
-		named := finding{f, n.EventID, n.Source, n.ShipmentID}
+		if n, ok := names[f.EventID]; ok {
+			f.CourierEventID, f.Source, f.ShipmentID = n.EventID, n.Source, n.ShipmentID
+		}
 		if l.out == nil {
-			l.shown = append(l.shown, named)
-		} else if err := json.NewEncoder(l.out).Encode(named); err != nil {
+			l.shown = append(l.shown, f)
+		} else if err := json.NewEncoder(l.out).Encode(f); err != nil {
 			return err
 		}
 	}
@@ -279,7 +281,11 @@ func (d *desk) envelopesOf(ctx context.Context, ids iter.Seq[string], source str
 				return
 			}
 			for _, id := range batch {
-				envelopes := known[id]
+				var envelopes []string
+				for _, c := range known[id] {
+					envelopes = append(envelopes, c.EnvelopeID)
+					d.given.add(c)
+				}
 				if _, is := own[id]; is || len(envelopes) == 0 {
 					envelopes = append(envelopes, id)
 				}

@@ -168,6 +168,12 @@ func testAudit(t *testing.T, e environment) {
 	}
 	// One of them is not kept any more.
 	e.unkept(t, "evt_131")
+	if a := e.audit(t, cli.Program{Args: []string{"--ids", "-"}, Stdin: strings.NewReader("evt_131\nevt_never\n")}); !slices.Equal(a.findings, []string{"unknown evt_131 of northpost", "unknown evt_never"}) {
+		t.Errorf("audit of what was accepted, and of what was not: %+v", a)
+	}
+	if r := e.run(t, "outbox", "requeue", "--event-id", "evt_131"); r.code != 3 || !strings.Contains(r.stdout, "\n  evt_131 of northpost\n") {
+		t.Errorf("requeue by the courier's id: %+v", r)
+	}
 	file, err := os.Open(a.file)
 	if err != nil {
 		t.Fatal(err)

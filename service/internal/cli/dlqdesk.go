@@ -111,7 +111,11 @@ func (d *desk) envelopes(ctx context.Context, id string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	return slices.Compact(append([]string{id}, called[id]...)), nil
+	envelopes := []string{id}
+	for _, c := range called[id] {
+		envelopes = append(envelopes, c.EnvelopeID)
+	}
+	return slices.Compact(envelopes), nil
 }
 
 // one returns the dead letter that id and w name. To act on, closed ones do not

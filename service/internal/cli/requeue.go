@@ -56,16 +56,20 @@ func (c *outboxRequeueCmd) Run(ctx context.Context, p *Program) error {
 		if err != nil {
 			return err
 		}
-		for _, envelopes := range called {
-			f.EventIDs = append(f.EventIDs, envelopes...)
+		for _, events := range called {
+			for _, c := range events {
+				f.EventIDs = append(f.EventIDs, c.EnvelopeID)
+				d.given.add(c)
+			}
 		}
-		var audited []finding
 		if c.FromAudit != "" {
-			if audited, err = p.missing(c.FromAudit); err != nil {
+			audited, err := p.missing(c.FromAudit)
+			if err != nil {
 				return err
 			}
-			for i := range audited {
-				f.EventIDs = append(f.EventIDs, audited[i].EventID)
+			for _, a := range audited {
+				f.EventIDs = append(f.EventIDs, a.EventID)
+				d.given.add(ledger.Called{EnvelopeID: a.EventID, Name: ledger.Name{EventID: a.CourierEventID, Source: a.Source, ShipmentID: a.ShipmentID}})
 			}
 		}
 		var r eventing.Requeued
@@ -75,7 +79,7 @@ func (c *outboxRequeueCmd) Run(ctx context.Context, p *Program) error {
 			}
 		}
 		r.NotKept = slices.DeleteFunc(r.NotKept, func(id string) bool { return len(called[id]) > 0 }) // it is the courier's
-		if err := c.print(ctx, p.Stdout, d, r, audited); err != nil {
+		if err := c.print(ctx, p.Stdout, d, r); err != nil {
 			return err
 		}
 		if n := len(r.NotKept) + len(r.Failed); n > 0 {
@@ -110,7 +114,7 @@ func (p *Program) missing(path string) (found []finding, err error) {
 	}
 }
 
-func (c *outboxRequeueCmd) print(ctx context.Context, w io.Writer, d *desk, r eventing.Requeued, audited []finding) error {
+func (c *outboxRequeueCmd) print(ctx context.Context, w io.Writer, d *desk, r eventing.Requeued) error {
 	if c.JSON {
 		return printJSON(w, struct {
 			eventing.Requeued
@@ -131,7 +135,7 @@ func (c *outboxRequeueCmd) print(ctx context.Context, w io.Writer, d *desk, r ev
 		if len(part.ids) == 0 {
 			continue
 		}
-		names, err := d.called(ctx, part.ids[:min(len(part.ids), maxShown)], audited)
+		names, err := d.called(ctx, part.ids[:min(len(part.ids), maxShown)])
 		if err != nil {
 			return err
 		}
@@ -144,20 +148,19 @@ func (c *outboxRequeueCmd) print(ctx context.Context, w io.Writer, d *desk, r ev
 	return err
 }
 
-// called returns what people call the events of some envelopes: as the database has it, or else as an audit had it before.
-func (d *desk) called(ctx context.Context, envelopes []string, audited []finding) ([]string, error) {
+// called returns what people call the events of some envelopes: as the database has it, or else as was given.
+func (d *desk) called(ctx context.Context, envelopes []string) ([]string, error) {
 	called, err := d.names.Names(ctx, envelopes)
 	if err != nil {
 		return nil, err
 	}
-	for _, f := range audited {
-		if _, ok := called[f.EventID]; !ok && f.CourierEventID != "" {
-			called[f.EventID] = ledger.Name{EventID: f.CourierEventID, Source: f.Source}
-		}
-	}
 	names := slices.Clone(envelopes)
 	for i, id := range envelopes {
-		if n, ok := called[id]; ok {
+		n, ok := called[id]
+		if !ok {
+			n = d.given.name(id)
+		}
+		if n.EventID != "" {
 			names[i] = n.EventID + " of " + n.Source
 		}
 	}

@@ -138,6 +138,7 @@ type desk struct {
 	store   *backend.Backend
 	letters *eventing.DeadLetters
 	names   registry
+	given   givenNames
 }
 
 // registry knows what people call the events of envelopes.
@@ -145,7 +146,7 @@ type registry interface {
 	// Names returns what couriers call the events of the given envelopes.
 	Names(ctx context.Context, envelopes []string) (map[string]ledger.Name, error)
 	// Envelopes returns the envelopes of the events that couriers, or one source, call so.
-	Envelopes(ctx context.Context, eventIDs []string, source string) (map[string][]string, error)
+	Envelopes(ctx context.Context, eventIDs []string, source string) (map[string][]ledger.Called, error)
 }
 
 // nameless is the registry of those whose events have no other name.
@@ -155,8 +156,8 @@ func (nameless) Names(context.Context, []string) (map[string]ledger.Name, error)
 	return map[string]ledger.Name{}, nil
 }
 
-func (nameless) Envelopes(context.Context, []string, string) (map[string][]string, error) {
-	return map[string][]string{}, nil
+func (nameless) Envelopes(context.Context, []string, string) (map[string][]ledger.Called, error) {
+	return map[string][]ledger.Called{}, nil
 }
 
 // withDesk works on the one database.
@@ -177,7 +178,7 @@ func (t *tool) desk(ctx context.Context, address string) (*desk, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &desk{t, s, eventing.NewDeadLetters(s.Events), nameless{}}
+	d := &desk{tool: t, store: s, letters: eventing.NewDeadLetters(s.Events), names: nameless{}}
 	if t.couriers {
 		d.names = s.Ledger
 	}

@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"time"
 
@@ -69,8 +70,13 @@ func (l *Ledger) Conclude(ctx context.Context, tx sqlstore.Conn, c eventing.Conc
 		status = courier.StatusDeadLettered
 	}
 	event := c.Envelope.Header
+	var sent struct {
+		IdempotencyKey string `json:"idempotencyKey"`
+	}
+	if json.Unmarshal(c.Envelope.Payload, &sent) == nil && sent.IdempotencyKey != "" { // as a success has it
+		event.IdempotencyKey = sent.IdempotencyKey
+	}
 	if a, ok := courier.DirectArrival(c.Envelope); ok {
-		event.IdempotencyKey = a.Event.IdempotencyKey
 		if _, err := l.insert(ctx, tx, []*intake.Entry{entryOf(&a)}); err != nil {
 			return false, fmt.Errorf("enter %s into the ledger: %w", c.Envelope.ID, err)
 		}

@@ -2,6 +2,7 @@ package ledger_test
 
 import (
 	"database/sql"
+	"encoding/json"
 	"errors"
 	"slices"
 	"testing"
@@ -87,5 +88,14 @@ func TestConcludeDirect(t *testing.T) {
 		is(courier.StatusFailed)
 		fails(direct("a", "hash"), eventing.StateDead)
 		is(courier.StatusDeadLettered)
+
+		// So is what came through the intake, and was sent again without its header.
+		e := event(time.Now(), "trace")
+		e.EventID, e.IdempotencyKey, e.Payload = "evt_2", "b", json.RawMessage(`{}`)
+		receive(t, l, e, "hash")
+		fails(courier.Arrival{EnvelopeID: courier.EventID(e.Source, e.IdempotencyKey), Event: e}, eventing.StateDead)
+		if events, _, err := l.Events(t.Context(), "evt_2", ""); err != nil || len(events) != 1 || events[0].Status != courier.StatusDeadLettered {
+			t.Errorf("the ledger has %+v, %v", events, err)
+		}
 	})
 }

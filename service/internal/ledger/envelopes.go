@@ -7,13 +7,19 @@ import (
 	"strconv"
 )
 
-const selectEnvelopes = `SELECT event_id, envelope_id FROM courier_ledger WHERE event_id IN (`
+// Called is an envelope, and what a courier calls its event.
+type Called struct {
+	EnvelopeID string
+	Name
+}
 
-// Envelopes returns the ids of the envelopes of the events that couriers, or only one
+const selectEnvelopes = `SELECT envelope_id, event_id, source, shipment_id FROM courier_ledger WHERE event_id IN (`
+
+// Envelopes returns the envelopes of the events that couriers, or only one
 // source, call so: several, where couriers share an id, and none of what the ledger does
 // not know.
-func (l *Ledger) Envelopes(ctx context.Context, eventIDs []string, source string) (map[string][]string, error) {
-	envelopes := make(map[string][]string, len(eventIDs))
+func (l *Ledger) Envelopes(ctx context.Context, eventIDs []string, source string) (map[string][]Called, error) {
+	envelopes := make(map[string][]Called, len(eventIDs))
 	for batch := range slices.Chunk(eventIDs, namesBatch) {
 		if err := l.envelopes(ctx, batch, source, envelopes); err != nil {
 			return nil, fmt.Errorf("look up events in the ledger: %w", err)
@@ -22,7 +28,7 @@ func (l *Ledger) Envelopes(ctx context.Context, eventIDs []string, source string
 	return envelopes, nil
 }
 
-func (l *Ledger) envelopes(ctx context.Context, eventIDs []string, source string, into map[string][]string) error {
+func (l *Ledger) envelopes(ctx context.Context, eventIDs []string, source string, into map[string][]Called) error {
 	args := append(list(eventIDs), source)
 	of := "$" + strconv.Itoa(len(args))
 	rows, err := l.store.Read.QueryContext(ctx, selectEnvelopes+places(len(eventIDs))+") AND ("+of+" = '' OR source = "+of+")", args...)
@@ -31,11 +37,11 @@ func (l *Ledger) envelopes(ctx context.Context, eventIDs []string, source string
 	}
 	defer rows.Close()
 	for rows.Next() {
-		var id, envelope string
-		if err := rows.Scan(&id, &envelope); err != nil {
+		var c Called
+		if err := rows.Scan(&c.EnvelopeID, &c.EventID, &c.Source, &c.ShipmentID); err != nil {
 			return err
 		}
-		into[id] = append(into[id], envelope)
+		into[c.EventID] = append(into[c.EventID], c)
 	}
 	return rows.Err()
 }

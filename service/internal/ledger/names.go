@@ -1,14 +1,14 @@
 package ledger
 
 import (
+	"bytes"
 	"context"
 	"database/sql"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strconv"
 	"strings"
-
-	"github.com/waybill-go/waybill/eventing"
 )
 
 // Name is what couriers call an event.
@@ -58,12 +58,12 @@ func (l *Ledger) names(ctx context.Context, envelopes []string, into map[string]
 	return rows.Err()
 }
 
-// Each part of the outbox has an index of its own.
+// Each part of the outbox has an index of its own. Of an envelope, which may be large, the header is first.
 const selectEncoded = `
-SELECT payload FROM event_outbox WHERE event_id IN ({ids}) AND (status <> 'pending' OR id <> event_id)
-UNION ALL SELECT payload FROM event_outbox WHERE id IN ({ids}) AND status = 'pending' AND id = event_id
-UNION ALL SELECT payload FROM event_deliveries WHERE event_id IN ({ids})
-UNION ALL SELECT payload FROM dead_letter_events WHERE event_id IN ({ids})`
+SELECT substr(payload, 1, 16384) FROM event_outbox WHERE event_id IN ({ids}) AND (status <> 'pending' OR id <> event_id)
+UNION ALL SELECT substr(payload, 1, 16384) FROM event_outbox WHERE id IN ({ids}) AND status = 'pending' AND id = event_id
+UNION ALL SELECT substr(payload, 1, 16384) FROM event_deliveries WHERE event_id IN ({ids})
+UNION ALL SELECT substr(payload, 1, 16384) FROM dead_letter_events WHERE event_id IN ({ids})`
 
 // querier is a database or a transaction.
 type querier interface {
@@ -83,12 +83,33 @@ func KeysOf(ctx context.Context, db querier, envelopes []string) (keys []string,
 		if err := rows.Scan(&encoded); err != nil {
 			return nil, err
 		}
-		if e, err := eventing.DecodeEnvelope(encoded); err == nil && e.IdempotencyKey != "" {
-			keys = append(keys, e.IdempotencyKey)
+		if key := keyOf(encoded); key != "" {
+			keys = append(keys, key)
 		}
 	}
 	slices.Sort(keys)
 	return slices.Compact(keys), rows.Err()
+}
+
+// keyOf returns the idempotency key in the header of an envelope of which only the beginning is there.
+func keyOf(encoded []byte) string {
+	d := json.NewDecoder(bytes.NewReader(encoded))
+	if t, err := d.Token(); err != nil || t != json.Delim('{') {
+		return ""
+	}
+	for {
+		field, err := d.Token()
+		if err != nil || field == "payload" {
+			return ""
+		}
+		value, err := d.Token()
+		if _, nested := value.(json.Delim); err != nil || nested { // no header has that
+			return ""
+		}
+		if key, ok := value.(string); ok && field == "idempotency_key" && !strings.ContainsRune(key, 0) {
+			return key
+		}
+	}
 }
 
 // places returns n numbered parameters.

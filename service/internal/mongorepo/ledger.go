@@ -136,6 +136,10 @@ func (r *Repo) Events(ctx context.Context, eventID, source string) (events []cou
 	return events, envelopes, err
 }
 
+func nameOf(e entry) ledger.Name {
+	return ledger.Name{EventID: e.EventID, Source: e.Source, ShipmentID: e.ShipmentID}
+}
+
 // Names returns what couriers call the events of the given envelopes, of those that the ledger knows.
 func (r *Repo) Names(ctx context.Context, envelopes []string) (map[string]ledger.Name, error) {
 	found, err := mongoread.All[entry](ctx, r.ledger, bson.D{in("envelopeId", envelopes)}, withoutOutgoings)
@@ -144,13 +148,13 @@ func (r *Repo) Names(ctx context.Context, envelopes []string) (map[string]ledger
 	}
 	names := make(map[string]ledger.Name, len(found))
 	for _, e := range found {
-		names[e.EnvelopeID] = ledger.Name{EventID: e.EventID, Source: e.Source, ShipmentID: e.ShipmentID}
+		names[e.EnvelopeID] = nameOf(e)
 	}
 	return names, nil
 }
 
-// Envelopes returns the ids of the envelopes of the events that couriers, or only one source, call so.
-func (r *Repo) Envelopes(ctx context.Context, eventIDs []string, source string) (map[string][]string, error) {
+// Envelopes returns the envelopes of the events that couriers, or only one source, call so.
+func (r *Repo) Envelopes(ctx context.Context, eventIDs []string, source string) (map[string][]ledger.Called, error) {
 	filter := bson.D{in("eventId", eventIDs)}
 	if source != "" {
 		filter = append(filter, eq("source", source))
@@ -159,9 +163,9 @@ func (r *Repo) Envelopes(ctx context.Context, eventIDs []string, source string) 
 	if err != nil {
 		return nil, fmt.Errorf("look up events in the ledger: %w", err)
 	}
-	envelopes := make(map[string][]string, len(found))
+	envelopes := make(map[string][]ledger.Called, len(found))
 	for _, e := range found {
-		envelopes[e.EventID] = append(envelopes[e.EventID], e.EnvelopeID)
+		envelopes[e.EventID] = append(envelopes[e.EventID], ledger.Called{EnvelopeID: e.EnvelopeID, Name: nameOf(e)})
 	}
 	return envelopes, nil
 }

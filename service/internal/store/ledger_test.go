@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
+	"sync"
 	"testing"
 
 	"github.com/pressly/goose/v3"
@@ -56,6 +57,43 @@ func TestMigrationsKeepTheLedger(t *testing.T) {
 				check(r.Source.Version - 1)
 			}
 		})
+	}
+}
+
+// Processes that start together on a file apply each step once, and none fails.
+func TestMigrateTogether(t *testing.T) {
+	t.Parallel()
+	address := "sqlite:" + filepath.Join(t.TempDir(), "waybill.db")
+	db, steps := store.GatewaySteps(t, address)
+	p, err := goose.NewProvider(steps.Dialect, db, steps.FS, goose.WithTableName(steps.Table), goose.WithDisableGlobalRegistry(true))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.UpTo(t.Context(), 4); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := db.ExecContext(t.Context(), `WITH RECURSIVE number(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM number WHERE n < 20000)
+		INSERT INTO courier_ledger (idempotency_key, envelope_id, event_id, event_type, source, shipment_id, occurred_at, received_at, trace_id, body_hash, status, first_seen_at, updated_at)
+		SELECT 'k' || n, 'e' || n, 'event', 'type', 'source', 'shipment', '', '', 'trace', 'hash', 'received', '', '' FROM number`); err != nil {
+		t.Fatal(err)
+	}
+	var all sync.WaitGroup
+	for range 4 {
+		all.Go(func() {
+			s, err := store.OpenSchema(t.Context(), address, true)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer s.Close()
+			if _, err := s.Up(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	if got := texts(t, db, `SELECT version_id || ' ' || count(*) FROM gateway_schema_version GROUP BY version_id HAVING count(*) <> 1 OR version_id = 5`); !slices.Equal(got, []string{"5 1"}) {
+		t.Errorf("applied: %q", got)
 	}
 }
 

@@ -1,6 +1,8 @@
 -- +goose Up
 
 -- Rows are found by their idempotency key, which their envelope has. SQLite drops a UNIQUE only with its table.
+-- The first statement fails if another process has done this meanwhile: so it is not done twice.
+DROP INDEX courier_ledger_event;
 CREATE TABLE courier_ledger_new (
     idempotency_key    TEXT PRIMARY KEY,
     envelope_id        TEXT NOT NULL,
@@ -24,11 +26,12 @@ CREATE TABLE courier_ledger_new (
 INSERT INTO courier_ledger_new SELECT * FROM courier_ledger ORDER BY rowid;
 DROP TABLE courier_ledger;
 ALTER TABLE courier_ledger_new RENAME TO courier_ledger;
-CREATE INDEX courier_ledger_event ON courier_ledger (event_id);
+CREATE INDEX courier_ledger_event_id ON courier_ledger (event_id);
 CREATE INDEX courier_ledger_status ON courier_ledger (status, updated_at) WHERE status IN ('processing', 'failed');
 CREATE INDEX courier_ledger_expiry ON courier_ledger (expires_at) WHERE expires_at IS NOT NULL;
 
 -- +goose Down
+DROP INDEX courier_ledger_event_id;
 CREATE TABLE courier_ledger_new (
     idempotency_key    TEXT PRIMARY KEY,
     envelope_id        TEXT NOT NULL UNIQUE,
