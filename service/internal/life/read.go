@@ -27,8 +27,8 @@ type Reader struct {
 func New(s *store.Store) *Reader { return &Reader{s, time.Now} }
 
 // Find returns the events that id names: those that couriers, or one source, call so, the one of that envelope, or else
-// those of that trace. All of the ledger is read for a trace, and for an envelope that nothing else but the inbox has any more. It reads payloads only if asked to. The tables are seen at
-// one moment, the shipments a moment later.
+// those of that trace. All of the ledger is read for a trace, and for an envelope that only inbox and ledger have any more. Find
+// reads payloads only if asked to. The tables are seen at one moment, the shipments a moment later.
 func (r *Reader) Find(ctx context.Context, id, source string, payloads bool) ([]Event, error) {
 	// Of SQLite every transaction sees one moment, and its driver takes no level.
 	options := &sql.TxOptions{ReadOnly: true, Isolation: sql.LevelRepeatableRead}
