@@ -222,7 +222,7 @@ func TestDirectCrash(t *testing.T) {
 		"mongodb and redis": func(t *testing.T) string { return testserver.MongoURL(t) }} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			broker, random := testserver.PrivateRedis(t), testkit.Random(t)
+			broker, random := durableRedis(t), testkit.Random(t)
 			s := newSplitOf(t, binary, open(t), broker.URL(), IntakeDirect)
 			l := startLoad(t, "http://"+s.address, s.secret, 100)
 			rounds := 2

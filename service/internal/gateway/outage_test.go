@@ -96,12 +96,12 @@ func TestCrashMatrix(t *testing.T) {
 	binary := buildGateway(t)
 	t.Run("postgres and redis", func(t *testing.T) {
 		t.Parallel()
-		store, broker := testserver.PrivatePostgres(t), testserver.PrivateRedis(t)
+		store, broker := testserver.PrivatePostgres(t), durableRedis(t)
 		newOutages(t, newSplit(t, binary, store.URL(), broker.URL()), store, broker).endure()
 	})
 	t.Run("mongodb and redis", func(t *testing.T) {
 		t.Parallel()
-		store, broker := testserver.PrivateFerret(t), testserver.PrivateRedis(t)
+		store, broker := testserver.PrivateFerret(t), durableRedis(t)
 		x := newOutages(t, newSplit(t, binary, store.URL()+"waybill", broker.URL()), store, broker)
 		x.rate = max(40, x.rate/20) // the server that stands in for MongoDB takes no more
 		x.endure()
