@@ -40,6 +40,10 @@ func (l *Ledger) names(ctx context.Context, envelopes []string, into map[string]
 	if err != nil || len(keys) == 0 {
 		return err
 	}
+	wanted := make(map[string]bool, len(envelopes))
+	for _, envelope := range envelopes {
+		wanted[envelope] = true
+	}
 	rows, err := l.store.Read.QueryContext(ctx, selectNames+places(len(keys))+")", list(keys)...)
 	if err != nil {
 		return err
@@ -51,7 +55,7 @@ func (l *Ledger) names(ctx context.Context, envelopes []string, into map[string]
 		if err := rows.Scan(&envelope, &n.EventID, &n.Source, &n.ShipmentID); err != nil {
 			return err
 		}
-		if slices.Contains(envelopes, envelope) { // and not another event's, that came first with that key
+		if wanted[envelope] { // and not another event's, that came first with that key
 			into[envelope] = n
 		}
 	}
@@ -59,11 +63,13 @@ func (l *Ledger) names(ctx context.Context, envelopes []string, into map[string]
 }
 
 // Each part of the outbox has an index of its own. Of an envelope, which may be large, the header is first.
-const selectEncoded = `
-SELECT substr(payload, 1, 16384) FROM event_outbox WHERE event_id IN ({ids}) AND (status <> 'pending' OR id <> event_id)
-UNION ALL SELECT substr(payload, 1, 16384) FROM event_outbox WHERE id IN ({ids}) AND status = 'pending' AND id = event_id
-UNION ALL SELECT substr(payload, 1, 16384) FROM event_deliveries WHERE event_id IN ({ids})
-UNION ALL SELECT substr(payload, 1, 16384) FROM dead_letter_events WHERE event_id IN ({ids})`
+const (
+	beginning     = `SELECT substr(payload, 1, 16384) FROM `
+	selectEncoded = beginning + `event_outbox WHERE event_id IN ({ids}) AND (status <> 'pending' OR id <> event_id) UNION ALL ` +
+		beginning + `event_outbox WHERE id IN ({ids}) AND status = 'pending' AND id = event_id UNION ALL ` +
+		beginning + `event_deliveries WHERE event_id IN ({ids}) UNION ALL ` +
+		beginning + `dead_letter_events WHERE event_id IN ({ids})`
+)
 
 // querier is a database or a transaction.
 type querier interface {

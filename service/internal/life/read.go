@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"encoding/json"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -74,7 +73,7 @@ func find(ctx context.Context, tx *sql.Tx, id, source string) ([]Event, error) {
 	if err != nil {
 		return nil, err
 	}
-	events, err := ledgerEntries(ctx, tx, byID, id, source, MaxEvents, strings.Join(keys, "")) // one or none
+	events, err := ledgerEntries(ctx, tx, byID, id, source, MaxEvents, append(keys, "")[0])
 	if len(events) == 0 && (len(id) == traceLength || uuid.Validate(id) == nil) && err == nil {
 		events, err = ledgerEntries(ctx, tx, byScan, id, source, MaxEvents)
 	}

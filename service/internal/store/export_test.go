@@ -5,18 +5,23 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/waybill-go/waybill/internal/sqlstore"
+	"github.com/pressly/goose/v3"
 )
 
-// GatewaySteps returns the migrations of the gateway's own tables, and the database that they are for, of which nothing is made yet.
-func GatewaySteps(t *testing.T, address string) (*sql.DB, sqlstore.Migrations) {
+// GatewaySteps returns a database of which nothing is made yet, and what makes the gateway's own tables in it.
+func GatewaySteps(t *testing.T, address string) (*sql.DB, *goose.Provider) {
 	t.Helper()
 	s, err := OpenSchema(t.Context(), address, true)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = s.Close() })
-	return s.db, s.steps[1]
+	own := s.steps[1]
+	p, err := goose.NewProvider(own.Dialect, s.db, own.FS, goose.WithTableName(own.Table), goose.WithDisableGlobalRegistry(true))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s.db, p
 }
 
 // PendingPlans returns what the database does for [Store.Pending] and [Store.PendingAtMost], where it does it with a table or an index.

@@ -8,8 +8,6 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/pressly/goose/v3"
-
 	"github.com/waybill-go/waybill/internal/testserver"
 	"github.com/waybill-go/waybill/service/internal/store"
 )
@@ -19,11 +17,7 @@ func TestMigrationsKeepTheLedger(t *testing.T) {
 	t.Parallel()
 	for name, address := range map[string]string{"sqlite": "sqlite:" + filepath.Join(t.TempDir(), "waybill.db"), "postgres": testserver.PostgresURL(t)} {
 		t.Run(name, func(t *testing.T) {
-			db, steps := store.GatewaySteps(t, address)
-			p, err := goose.NewProvider(steps.Dialect, db, steps.FS, goose.WithTableName(steps.Table), goose.WithDisableGlobalRegistry(true))
-			if err != nil {
-				t.Fatal(err)
-			}
+			db, p := store.GatewaySteps(t, address)
 			var want []string
 			check := func(version int64) {
 				t.Helper()
@@ -64,11 +58,7 @@ func TestMigrationsKeepTheLedger(t *testing.T) {
 func TestMigrateTogether(t *testing.T) {
 	t.Parallel()
 	address := "sqlite:" + filepath.Join(t.TempDir(), "waybill.db")
-	db, steps := store.GatewaySteps(t, address)
-	p, err := goose.NewProvider(steps.Dialect, db, steps.FS, goose.WithTableName(steps.Table), goose.WithDisableGlobalRegistry(true))
-	if err != nil {
-		t.Fatal(err)
-	}
+	db, p := store.GatewaySteps(t, address)
 	if _, err := p.UpTo(t.Context(), 4); err != nil {
 		t.Fatal(err)
 	}
