@@ -85,7 +85,7 @@ func (d pgDB) Begin(ctx context.Context, own bool) (sqlstore.Tx, error) {
 	if err != nil {
 		return nil, typed(err)
 	}
-	tx := &lazyTx{pool: d.pool, conn: conn, last: conn.Conn(), since: time.Now(), own: own, batches: d.batches}
+	tx := &lazyTx{pool: d.pool, conn: conn, last: conn.Conn(), since: time.Now(), own: own, batches: d.batches, defers: true}
 	return pgTx{pgConn{tx}, tx}, nil
 }
 
@@ -109,6 +109,15 @@ func (t pgTx) ExecAll(ctx context.Context, statements []sqlstore.Statement) (aff
 		affected = append(affected, tag.RowsAffected())
 	}
 	return affected, t.typed(results.Close())
+}
+
+// Defer implements [sqlstore.Deferrer].
+func (t pgTx) Defer(statements []sqlstore.Statement) bool {
+	if !t.tx.deferring() {
+		return false
+	}
+	t.tx.waiting = append(t.tx.waiting, statements...)
+	return true
 }
 
 func (t pgTx) Commit(ctx context.Context) error   { return t.typed(t.tx.Commit(ctx)) }

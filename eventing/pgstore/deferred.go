@@ -2,6 +2,7 @@ package pgstore
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -32,7 +33,7 @@ func (c deferredConn) Exec(ctx context.Context, query string, args ...any) (int6
 			return 0, c.typed(err)
 		}
 	}
-	t.waiting = append(t.waiting, sqlstore.Statement{Query: query, Args: args})
+	t.waiting = append(t.waiting, sqlstore.Statement{Query: query, Args: args, OfCaller: true})
 	return 0, nil
 }
 
@@ -55,7 +56,7 @@ func (t *lazyTx) flush(ctx context.Context, send func(context.Context, []sqlstor
 	results, err := send(ctx, waiting)
 	for i := 0; i < len(waiting) && err == nil; i++ {
 		if _, err = results.Exec(); err != nil {
-			err = fmt.Errorf("deferred statement: %w", err)
+			err = failed(waiting[i], err)
 		}
 	}
 	if results != nil {
@@ -65,6 +66,21 @@ func (t *lazyTx) flush(ctx context.Context, send func(context.Context, []sqlstor
 	}
 	t.lost = typed(err)
 	return t.lost
+}
+
+// errDeferred is of a statement of the caller's, who may have returned since.
+var errDeferred = errors.New("deferred statement")
+
+// failed returns what the failure of a statement that has waited means.
+func failed(s sqlstore.Statement, err error) error {
+	state := sqlState(err)
+	switch {
+	case s.OfCaller:
+		return fmt.Errorf("%w: %w", errDeferred, err)
+	case s.Wrong != nil && (state == invalidText || state == uniqueViolation):
+		return s.Wrong()
+	}
+	return err
 }
 
 // flushAndCommit does what waits, and commits, in one round trip. It is not tried on another connection: if this one breaks, nobody

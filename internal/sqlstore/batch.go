@@ -59,10 +59,10 @@ func (s *Store) SucceedAll(ctx context.Context, b eventing.BatchSuccess) error {
 		if err := eventing.Fault(ctx, eventing.FaultHandled); err != nil {
 			return err
 		}
-		if err := walk(ctx, tx, s.batchSteps(b)...); err != nil {
+		if err := finish(ctx, tx, b.Finish, eventing.FaultConcluding); err != nil {
 			return err
 		}
-		return finish(ctx, tx, b.Finish, eventing.FaultConcluding)
+		return s.walkLater(ctx, tx, s.batchSteps(b)...)
 	})
 	if handled && s.d.Broken(err) {
 		return fmt.Errorf("%w: %w", eventing.ErrBrokenTx, err)
@@ -73,8 +73,7 @@ func (s *Store) SucceedAll(ctx context.Context, b eventing.BatchSuccess) error {
 // In the order in which others lock them, as in all that follows: nobody waits in a circle.
 const insertInboxes = `
 INSERT INTO processed_events (event_id, consumer_name, processed_at, expires_at)
-SELECT e.value, CAST($2 AS text), CAST($3 AS {timestamp}), CAST($4 AS {timestamp}) FROM {list $1} AS e WHERE true ORDER BY e.value
-ON CONFLICT (event_id, consumer_name) DO NOTHING`
+SELECT e.value, CAST($2 AS text), CAST($3 AS {timestamp}), CAST($4 AS {timestamp}) FROM {list $1} AS e WHERE true ORDER BY e.value` + orNothing
 
 const anyDeliveries = `SELECT 1 FROM {list $2} AS e
 WHERE (SELECT 1 FROM event_deliveries d WHERE d.consumer_name = $1 AND d.event_id = e.value) = 1 LIMIT 1`

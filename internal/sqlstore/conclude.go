@@ -3,7 +3,6 @@ package sqlstore
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"github.com/waybill-go/waybill/eventing"
 )
@@ -12,14 +11,16 @@ import (
 // and then inserts nothing.
 const (
 	intoInbox = `
-INSERT INTO processed_events (event_id, consumer_name, processed_at, expires_at, generation) VALUES ($1, $2, $3, $4, $5)
-ON CONFLICT (event_id, consumer_name) DO `
-	insertInbox = intoInbox + `NOTHING`
+INSERT INTO processed_events (event_id, consumer_name, processed_at, expires_at, generation) VALUES ($1, $2, $3, $4, $5)`
+	insertInbox = intoInbox + orNothing
+	orNothing   = `
+ON CONFLICT (event_id, consumer_name) DO NOTHING`
 )
 
 // A forced run goes past what earlier ones have left; its twin waits for this transaction, too,
 // and then finds its own generation.
-const insertForced = intoInbox + `UPDATE SET processed_at = excluded.processed_at, expires_at = excluded.expires_at, generation = excluded.generation
+const insertForced = intoInbox + `
+ON CONFLICT (event_id, consumer_name) DO UPDATE SET processed_at = excluded.processed_at, expires_at = excluded.expires_at, generation = excluded.generation
 WHERE processed_events.generation < excluded.generation`
 
 // Succeed implements [eventing.ConsumerStore].
@@ -35,15 +36,10 @@ func (s *Store) Succeed(ctx context.Context, r eventing.Success) error {
 		if err := eventing.Fault(ctx, eventing.FaultHandled); err != nil {
 			return err
 		}
-		if err := walk(ctx, tx, s.successSteps(r)...); err != nil {
+		if err := finish(ctx, tx, r.Finish, eventing.FaultConcluding); err != nil {
 			return err
 		}
-		if r.Generation > 0 {
-			if err := s.resolve(ctx, tx, r.Run, r.Now, r.DeadLetterUntil); err != nil {
-				return err
-			}
-		}
-		return finish(ctx, tx, r.Finish, eventing.FaultConcluding)
+		return s.walkLater(ctx, tx, s.successSteps(r)...)
 	})
 	if handled && s.d.Broken(err) {
 		return fmt.Errorf("%w: %w", eventing.ErrBrokenTx, err)
@@ -67,9 +63,14 @@ func (s *Store) successSteps(r eventing.Success) (steps []step) {
 	elsewhere := func() error { return conflict(r.Run) }
 	steps = append(steps, s.change(statement, r.EventID, r.Consumer, s.time(r.Now), s.time(r.InboxUntil), r.Generation).must(some, elsewhere))
 	if r.Found == eventing.StateNone { // what another has begun is waited for by the insert: so the look comes after it
-		return append(steps, s.look(anyDelivery, r.Consumer, r.EventID).must(none, elsewhere))
+		steps = append(steps, s.look(anyDelivery, r.Consumer, r.EventID).must(none, elsewhere))
+	} else {
+		steps = append(steps, s.change(removeDelivery, r.Consumer, r.EventID, string(r.Found), r.Generation, r.ClaimToken).must(some, elsewhere))
 	}
-	return append(steps, s.change(removeDelivery, r.Consumer, r.EventID, string(r.Found), r.Generation, r.ClaimToken).must(some, elsewhere))
+	if r.Generation > 0 {
+		steps = append(steps, s.change(resolve, r.Consumer, r.EventID, s.time(r.Now), s.time(r.DeadLetterUntil)))
+	}
+	return steps
 }
 
 func (s *Store) lockReplayed(r eventing.Run) step {
@@ -100,13 +101,6 @@ const removeDelivery = `DELETE FROM event_deliveries` + asFound
 const resolve = `
 UPDATE dead_letter_consumers SET status = 'closed', resolution = 'resolved', updated_at = $3, expires_at = coalesce($4, expires_at)
 WHERE consumer_name = $1 AND event_id = $2 AND status <> 'closed'`
-
-// resolve closes an open dead letter: its event has been processed after all. Its
-// expiry stays as it is if until is zero.
-func (s *Store) resolve(ctx context.Context, tx Tx, r eventing.Run, now, until time.Time) error {
-	_, err := tx.Exec(ctx, s.sql(resolve), r.Consumer, r.EventID, s.time(now), s.time(until))
-	return err
-}
 
 const deleteInbox = `DELETE FROM processed_events WHERE event_id = $1 AND consumer_name = $2`
 

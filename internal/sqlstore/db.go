@@ -112,6 +112,7 @@ type Store struct {
 	claim      string
 	statements sync.Map // the text with fragments → the text for the dialect
 	inserts    sync.Map // how many outbox rows → the statement
+	assertions sync.Map // the text of a step → that of its assertion
 }
 
 // New returns a store on a migrated database.

@@ -1,11 +1,20 @@
 package sqlstore
 
-import "context"
+import (
+	"context"
+	"strconv"
+	"strings"
+)
 
 // Statement is one of several.
 type Statement struct {
 	Query string
 	Args  []any
+	// Wrong returns what an assertion fails with that does not hold: then the database refuses a text that is no number, or a second row
+	// of a key. It is nil for statements that assert nothing.
+	Wrong func() error
+	// OfCaller: it is not the store's own.
+	OfCaller bool
 }
 
 // Pipeline is a Conn that runs several statements in one round trip.
@@ -14,39 +23,56 @@ type Pipeline interface {
 	ExecAll(ctx context.Context, statements []Statement) ([]int64, error)
 }
 
+// Deferrer is a Tx that can keep statements until it commits, and do both in one round trip; or until another statement comes.
+type Deferrer interface {
+	// Defer reports whether it keeps them.
+	Defer(statements []Statement) bool
+}
+
 // step is a statement of a transaction that cannot go on unless it has the right number of rows.
 type step struct {
 	Statement
-	selects bool                  // for those who have to choose between Exec and Query
-	right   func(rows int64) bool // nil: any number is
-	wrong   func() error          // otherwise
+	selects bool // for those who have to choose between Exec and Query
+	right   number
+}
+
+// number is how many rows a step must have; the zero number: any.
+type number struct {
+	than    string // what count(*) must be, in SQL
+	counted bool   // followed by n
+	n       int64
+	is      func(rows, n int64) bool // the same in Go
+}
+
+var (
+	some = number{than: "> 0", is: func(rows, _ int64) bool { return rows > 0 }}
+	none = number{than: "= 0", is: func(rows, _ int64) bool { return rows == 0 }}
+)
+
+func exactly(n int) number {
+	return number{than: "= ", counted: true, n: int64(n), is: func(rows, n int64) bool { return rows == n }}
 }
 
 func (s step) judge(rows int64) error {
-	if s.right == nil || s.right(rows) {
+	if s.right.is == nil || s.right.is(rows, s.right.n) {
 		return nil
 	}
-	return s.wrong()
+	return s.Wrong()
 }
-
-func some(rows int64) bool { return rows > 0 }
-func none(rows int64) bool { return rows == 0 }
-
-func exactly(n int) func(rows int64) bool { return func(rows int64) bool { return rows == int64(n) } }
 
 // change is a step that changes rows.
 func (s *Store) change(statement string, args ...any) step {
-	return step{Statement: Statement{s.sql(statement), args}}
+	return step{Statement: Statement{Query: s.sql(statement), Args: args}}
 }
 
 // look is a step that selects rows.
 func (s *Store) look(statement string, args ...any) step {
-	return step{Statement: Statement{s.sql(statement), args}, selects: true}
+	return step{Statement: Statement{Query: s.sql(statement), Args: args}, selects: true}
 }
 
 // must returns the step with how many rows it must have, and what it fails with otherwise.
-func (s step) must(right func(rows int64) bool, otherwise func() error) step {
-	s.right, s.wrong = right, otherwise
+func (s step) must(right number, otherwise func() error) step {
+	s.right, s.Wrong = right, otherwise
 	return s
 }
 
@@ -94,4 +120,51 @@ func (s step) run(ctx context.Context, tx Tx) (rows int64, err error) {
 		return nil
 	})
 	return rows, err
+}
+
+// walkLater is walk for the last steps of a transaction: if the database can, they go with its COMMIT, and are what that fails with.
+func (s *Store) walkLater(ctx context.Context, tx Tx, steps ...step) error {
+	if d, ok := tx.(Deferrer); ok {
+		assertions := make([]Statement, len(steps))
+		for i := range steps {
+			assertions[i] = s.assertion(steps[i])
+		}
+		if d.Defer(assertions) {
+			return nil
+		}
+	}
+	return walk(ctx, tx, steps...)
+}
+
+// assertion returns the step as a statement that fails by itself.
+func (s *Store) assertion(a step) Statement {
+	if a.right.is == nil {
+		return a.Statement
+	}
+	if plain, ok := strings.CutSuffix(a.Query, orNothing); ok { // that a row is there already is an error as it is
+		a.Query = plain
+		return a.Statement
+	}
+	if a.right.counted {
+		a.Args = append(a.Args, a.right.n)
+	}
+	q, ok := s.assertions.Load(a.Query)
+	if !ok {
+		q = a.asserted()
+		s.assertions.Store(a.Query, q)
+	}
+	a.Query = q.(string)
+	return a.Statement
+}
+
+// asserted returns the text of an assertion. What says no is the cast of a text that is no number: people read it in the server's log.
+func (s step) asserted() string {
+	with, rows, than := "", "FROM ("+s.Query+") AS found", s.right.than
+	if !s.selects {
+		with, rows = "WITH changed AS ("+s.Query+" RETURNING 1) ", "FROM changed"
+	}
+	if s.right.counted {
+		than += "$" + strconv.Itoa(len(s.Args))
+	}
+	return with + "SELECT CASE WHEN count(*) " + than + " THEN 0 ELSE CAST('Waybill: another run has concluded this, or has the partition: ' || count(*) AS integer) END " + rows
 }
