@@ -3,11 +3,11 @@ package cli
 import (
 	"bufio"
 	"context"
-	"crypto/sha1" //nolint:gosec // what a UUID of version 5 is made with; nothing is kept safe by it
 	"encoding/json"
 	"errors"
-	"fmt"
 	"time"
+
+	"github.com/google/uuid"
 
 	"github.com/waybill-go/waybill/eventing"
 )
@@ -81,14 +81,9 @@ func entryOf(dl eventing.DeadLetter) dlqEntry {
 }
 
 // entryNamespace is that of the UUIDs of entries.
-var entryNamespace = [16]byte{0x8d, 0x1c, 0x4b, 0x0e, 0x52, 0x67, 0x4d, 0x3a, 0x9c, 0x71, 0x2f, 0x6e, 0x05, 0xb8, 0xd9, 0x43}
+var entryNamespace = uuid.MustParse("8d1c4b0e-5267-4d3a-9c71-2f6e05b8d943")
 
 // entryID returns a UUID of version 5 (RFC 9562): the same for the same dead letter, for ever.
 func entryID(t eventing.Target) string {
-	h := sha1.New() //nolint:gosec // see the import
-	h.Write(entryNamespace[:])
-	h.Write([]byte(t.EventID + "\x00" + t.Consumer))
-	b := h.Sum(nil)
-	b[6], b[8] = b[6]&0x0f|0x50, b[8]&0x3f|0x80
-	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:16])
+	return uuid.NewSHA1(entryNamespace, []byte(t.EventID+"\x00"+t.Consumer)).String()
 }
