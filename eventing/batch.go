@@ -92,7 +92,7 @@ type BatchStore interface {
 	// ordering key. Arrive would then have it run and not have found anything.
 	Untouched(ctx context.Context, ds []Delivery) ([]bool, error)
 	// SucceedAll concludes a successful run on several deliveries, of which it knew nothing, in one
-	// transaction: Effect, Finish; the leases; an inbox row for each. It returns [ErrConflict],
+	// transaction: Effect; the leases; an inbox row for each; Finish. It returns [ErrConflict],
 	// everything rolled back, if one of them has an inbox row or a delivery row; [ErrLeaseLost]
 	// if one of the leases is another's; and [ErrBrokenTx] as Succeed does.
 	SucceedAll(ctx context.Context, s BatchSuccess) error
@@ -109,7 +109,7 @@ type BatchSuccess struct {
 	InboxUntil time.Time
 	// ClaimUntil as in [Success].
 	ClaimUntil time.Time
-	// Effect runs first in the transaction: the handler. Finish runs after it, as in [Success]; it may be nil. An error
+	// Effect runs first in the transaction: the handler. Finish runs last; it may be nil. An error
 	// rolls back and is returned as it is.
 	Effect, Finish func(ctx context.Context, tx any) error
 }

@@ -63,7 +63,7 @@ type ConsumerConfig struct {
 	Batch BatchPolicy
 	// Codec of the messages. Default: [EnvelopeCodec].
 	Codec Codec
-	// OnConclude runs in the transaction that concludes a run, after the handler or, of a failure, all else. An error
+	// OnConclude runs in the transaction that concludes a run, after all else. An error
 	// rolls it back, and it is tried again. Default: none.
 	OnConclude func(ctx context.Context, tx any, c Conclusion) error
 	// Actions are the consumer's own, by the names that Policy.OnExhausted has for them.

@@ -107,8 +107,8 @@ type Success struct {
 	// process dies meanwhile; zero: as it sees fit.
 	ClaimUntil time.Time
 	// Effect runs first in the transaction: the handler, if it is transactional.
-	// Finish runs after it; what the store itself writes may come before or after that. Either may be nil; an
-	// error rolls back and is returned as it is.
+	// Finish runs last. Either may be nil; an error rolls back and is returned
+	// as it is.
 	Effect, Finish func(ctx context.Context, tx any) error
 }
 
@@ -160,10 +160,10 @@ type ConsumerStore interface {
 	// attempts and history come back in the Run; for a generation above 0 whose delivery
 	// has no row, those of the dead letter, as attempts before this replay.
 	Arrive(ctx context.Context, d Delivery, lease *Lease, now time.Time) (Decision, Run, error)
-	// Succeed concludes a successful run in one transaction: Effect, Finish; the lease; the
+	// Succeed concludes a successful run in one transaction: Effect; the lease; the
 	// inbox row, which a forced run may find with a lower generation and raises to its
 	// own; removal of the delivery row, which must be as it was found; an open
-	// dead letter of the delivery closed as resolved. It returns
+	// dead letter of the delivery closed as resolved; Finish. It returns
 	// [ErrConflict], everything rolled back, if another inbox row exists already or the
 	// delivery row is not as it was found; and [ErrBrokenTx] if Effect returned nil but
 	// left a transaction that cannot commit. tx is the store's transaction type.

@@ -21,8 +21,8 @@ var (
 	// Nothing has been written.
 	ErrConflict = errors.New("the delivery was concluded by another run")
 	// ErrBrokenTx is a store's answer to a handler that returned nil and left a
-	// transaction that cannot commit: a failed statement whose error it ignored, one that was
-	// put off and fails, such as an append, a constraint that is checked at the end, or a commit or rollback of its own. It
+	// transaction that cannot commit: a failed statement whose error it ignored, a
+	// constraint that is checked at the end, or a commit or rollback of its own. It
 	// counts as a failure of the handler.
 	ErrBrokenTx = errors.New("the handler left a transaction that cannot commit")
 	// ErrLeaseLost is a store's answer to a write under a lease that another

@@ -1,13 +1,13 @@
 package eventlog
 
 import (
+	"crypto/sha1" //nolint:gosec // what a UUID of version 5 is made with; nothing is kept safe by it
+	"fmt"
 	"strings"
-
-	"github.com/google/uuid"
 )
 
-// namespace must never change.
-var namespace = uuid.MustParse("462e1ccf-6c9c-4473-af8b-3b8a0f47f0a0")
+// namespace is 462e1ccf-6c9c-4473-af8b-3b8a0f47f0a0. It must never change.
+var namespace = [16]byte{0x46, 0x2e, 0x1c, 0xcf, 0x6c, 0x9c, 0x44, 0x73, 0xaf, 0x8b, 0x3b, 0x8a, 0x0f, 0x47, 0xf0, 0xa0}
 
 // UUID returns the UUID under which the log keeps an event's or an aggregate's ID: the ID itself
 // if it is a UUID as RFC 9562 writes them, in lower case; else the UUID of version 5 of the text in
@@ -18,12 +18,17 @@ func UUID(id string) string {
 	if isUUID(id) {
 		return id
 	}
-	return uuid.NewSHA1(namespace, []byte(id)).String()
+	h := sha1.New() //nolint:gosec // see the import
+	h.Write(namespace[:])
+	h.Write([]byte(id))
+	b := h.Sum(nil)
+	b[6], b[8] = b[6]&0x0f|0x50, b[8]&0x3f|0x80
+	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:16])
 }
 
 // mayBeDerived reports whether a UUID is of version 5, and so may be that of some other text.
-func mayBeDerived(id string) bool {
-	return id[14] == '5' && strings.IndexByte("89ab", id[19]) >= 0
+func mayBeDerived(uuid string) bool {
+	return uuid[14] == '5' && strings.IndexByte("89ab", uuid[19]) >= 0
 }
 
 func isUUID(s string) bool {

@@ -7,7 +7,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/waybill-go/waybill/eventing/pgstore"
 	"github.com/waybill-go/waybill/internal/sqltest"
 )
 
@@ -26,9 +25,6 @@ func TestBrokenTx(t *testing.T) {
 		"a constraint that is checked at the commit": func(ctx context.Context, tx pgx.Tx) error {
 			_, err := tx.Exec(ctx, deferred)
 			return err
-		},
-		"a statement for later that fails": func(ctx context.Context, tx pgx.Tx) error {
-			return new(pgstore.Store).ExecLater(ctx, tx, `SELECT 1 / $1::int`, 0)
 		},
 		"a result that it has not read": func(ctx context.Context, tx pgx.Tx) error {
 			_, err := tx.Query(ctx, `SELECT generate_series(1, 100000)`) //nolint:sqlclosecheck // that is the point

@@ -25,7 +25,7 @@ func TestConclusionWithCommit(t *testing.T) {
 			first := eventing.Run{Delivery: delivery("billing", "e1", "k")}
 			first.Lease = leaseOf(first.Delivery)
 			batch := func(leases ...eventing.Lease) eventing.BatchSuccess {
-				return eventing.BatchSuccess{Consumer: "billing", EventIDs: []string{"e0", "e1"}, Leases: leases, Now: noon, InboxUntil: later, Effect: w.success(first).Effect}
+				return eventing.BatchSuccess{Consumer: "billing", EventIDs: []string{"e0", "e1"}, Leases: leases, Now: noon, InboxUntil: later, Effect: w.hookless(first).Effect}
 			}
 			retried := first
 			retried.Found, retried.ClaimToken = eventing.StateRetrying, "mine"
@@ -40,11 +40,11 @@ func TestConclusionWithCommit(t *testing.T) {
 				succeed   func() error
 				want      error
 			}{
-				"as found":                          {"", func() error { return w.db.Succeed(t.Context(), w.success(first)) }, nil},
-				"processed elsewhere":               {processed, func() error { return w.db.Succeed(t.Context(), w.success(first)) }, eventing.ErrConflict},
-				"failed elsewhere":                  {retrying, func() error { return w.db.Succeed(t.Context(), w.success(first)) }, eventing.ErrConflict},
-				"claimed elsewhere":                 {retrying, func() error { return w.db.Succeed(t.Context(), w.success(retried)) }, eventing.ErrConflict},
-				"the lease is another's":            {leased, func() error { return w.db.Succeed(t.Context(), w.success(first)) }, eventing.ErrLeaseLost},
+				"as found":                          {"", func() error { return w.db.Succeed(t.Context(), w.hookless(first)) }, nil},
+				"processed elsewhere":               {processed, func() error { return w.db.Succeed(t.Context(), w.hookless(first)) }, eventing.ErrConflict},
+				"failed elsewhere":                  {retrying, func() error { return w.db.Succeed(t.Context(), w.hookless(first)) }, eventing.ErrConflict},
+				"claimed elsewhere":                 {retrying, func() error { return w.db.Succeed(t.Context(), w.hookless(retried)) }, eventing.ErrConflict},
+				"the lease is another's":            {leased, func() error { return w.db.Succeed(t.Context(), w.hookless(first)) }, eventing.ErrLeaseLost},
 				"a batch as found":                  {"", func() error { return w.db.SucceedAll(t.Context(), batch(*first.Lease)) }, nil},
 				"one of a batch processed":          {processed, func() error { return w.db.SucceedAll(t.Context(), batch()) }, eventing.ErrConflict},
 				"one of a batch failed":             {retrying, func() error { return w.db.SucceedAll(t.Context(), batch()) }, eventing.ErrConflict},
@@ -92,7 +92,7 @@ func TestConclusionWaitsForItsTwin(t *testing.T) {
 			}
 			ended := make(chan error, 1)
 			go func() {
-				ended <- w.db.Succeed(t.Context(), w.success(eventing.Run{Delivery: delivery("billing", "e1", "")}))
+				ended <- w.db.Succeed(t.Context(), w.hookless(eventing.Run{Delivery: delivery("billing", "e1", "")}))
 			}()
 			w.await(`SELECT EXISTS (SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock')`)
 			w.must(end(twin))
@@ -121,14 +121,14 @@ func TestConclusionThatFails(t *testing.T) {
 		w.must(err)
 		_, err = other.Exec(t.Context(), lock)
 		w.must(err)
-		if err := w.db.Succeed(t.Context(), w.success(run)); sqlStateOf(err) != "55P03" || errors.Is(err, eventing.ErrBrokenTx) {
+		if err := w.db.Succeed(t.Context(), w.hookless(run)); sqlStateOf(err) != "55P03" || errors.Is(err, eventing.ErrBrokenTx) {
 			t.Errorf("%s is locked: got %v", name, err)
 		}
 		w.must(other.Rollback(t.Context()))
 		if !slices.Equal(w.state(), found) {
 			t.Errorf("%s is locked: something was written", name)
 		}
-		if err := w.db.Succeed(t.Context(), w.success(run)); err != nil {
+		if err := w.db.Succeed(t.Context(), w.hookless(run)); err != nil {
 			t.Errorf("%s is free again: got %v", name, err)
 		}
 	}

@@ -85,7 +85,7 @@ func (d pgDB) Begin(ctx context.Context, own bool) (sqlstore.Tx, error) {
 	if err != nil {
 		return nil, typed(err)
 	}
-	tx := &lazyTx{pool: d.pool, conn: conn, last: conn.Conn(), since: time.Now(), own: own, batches: d.batches, defers: true}
+	tx := &lazyTx{pool: d.pool, conn: conn, last: conn.Conn(), since: time.Now(), own: own, batches: d.batches}
 	return pgTx{pgConn{tx}, tx}, nil
 }
 
@@ -113,7 +113,7 @@ func (t pgTx) ExecAll(ctx context.Context, statements []sqlstore.Statement) (aff
 
 // Defer implements [sqlstore.Deferrer].
 func (t pgTx) Defer(statements []sqlstore.Statement) bool {
-	if !t.tx.deferring() {
+	if !t.tx.usable() {
 		return false
 	}
 	t.tx.waiting = append(t.tx.waiting, statements...)

@@ -33,14 +33,15 @@ func (c deferredConn) Exec(ctx context.Context, query string, args ...any) (int6
 			return 0, c.typed(err)
 		}
 	}
-	t.waiting = append(t.waiting, sqlstore.Statement{Query: query, Args: args, OfCaller: true})
+	t.waiting = append(t.waiting, sqlstore.Statement{Query: query, Args: args})
 	return 0, nil
 }
 
-// deferring reports whether statements may wait: those of a transaction that has ended, or could not begin, are to fail.
-func (t *lazyTx) deferring() bool {
-	return t.defers && t.conn != nil && t.beginErr == nil && t.lost == nil
-}
+// deferring reports whether the caller's statements may wait.
+func (t *lazyTx) deferring() bool { return t.defers && t.usable() }
+
+// usable reports whether statements may wait at all: those of a transaction that has ended, or could not begin, are to fail.
+func (t *lazyTx) usable() bool { return t.conn != nil && t.beginErr == nil && t.lost == nil }
 
 // flush does what waits, with what sends it. If it fails, the transaction can only be rolled back, unless it could not be
 // tried: then all waits on.
@@ -52,7 +53,7 @@ func (t *lazyTx) flush(ctx context.Context, send func(context.Context, []sqlstor
 		return err
 	}
 	waiting := t.waiting
-	t.waiting = nil
+	t.waiting, t.lost = nil, errFlush // lest a panic leave something out
 	results, err := send(ctx, waiting)
 	for i := 0; i < len(waiting) && err == nil; i++ {
 		if _, err = results.Exec(); err != nil {
@@ -68,16 +69,15 @@ func (t *lazyTx) flush(ctx context.Context, send func(context.Context, []sqlstor
 	return t.lost
 }
 
-// errDeferred is of a statement of the caller's, who may have returned since.
-var errDeferred = errors.New("deferred statement")
+// errFlush is of a transaction whose statements panicked when they were encoded.
+var errFlush = errors.New("deferred statements could not be sent")
 
 // failed returns what the failure of a statement that has waited means.
 func failed(s sqlstore.Statement, err error) error {
-	state := sqlState(err)
 	switch {
-	case s.OfCaller:
-		return fmt.Errorf("%w: %w", errDeferred, err)
-	case s.Wrong != nil && (state == invalidText || state == uniqueViolation):
+	case s.Wrong == nil:
+		return fmt.Errorf("deferred statement: %w", err)
+	case sqlState(err) == s.State:
 		return s.Wrong()
 	}
 	return err

@@ -2,6 +2,7 @@ package pgstore_test
 
 import (
 	"context"
+	"database/sql/driver"
 	"errors"
 	"fmt"
 	"math"
@@ -274,5 +275,35 @@ func TestAppendWhileRowsAreOpen(t *testing.T) {
 	}
 	if got := a.stored(); len(got) != n {
 		t.Errorf("stored: %v", got)
+	}
+}
+
+// bomb is an argument that cannot be encoded.
+type bomb struct{}
+
+func (bomb) Value() (driver.Value, error) { panic("bomb") }
+
+// A transaction of which something could not be sent does not commit without it, even if the caller recovers.
+func TestAppendBesideAPanic(t *testing.T) {
+	t.Parallel()
+	a := newAppender(t)
+	store := pgstore.New(a.pool)
+	err := a.outbox.InTx(t.Context(), func(tx pgx.Tx) error {
+		if err := errors.Join(a.append(tx, "e1"), store.ExecLater(t.Context(), tx, `SELECT $1::text`, bomb{})); err != nil {
+			return err
+		}
+		func() {
+			defer func() { _ = recover() }()
+			_, _ = tx.Exec(t.Context(), `SELECT $1::int`, 1)
+			t.Error("it has not panicked")
+		}()
+		_, _ = tx.Exec(t.Context(), `SELECT $1::int`, 1)
+		return nil
+	})
+	if got := a.stored(); err == nil || len(got) > 0 {
+		t.Errorf("%v, and stored is %v", err, got)
+	}
+	if err := a.outbox.InTx(t.Context(), func(tx pgx.Tx) error { return a.append(tx, "e2") }); err != nil {
+		t.Error(err)
 	}
 }

@@ -28,8 +28,6 @@ const (
 	classConnection      = "08"
 	classShutdown        = "57P" // by an administrator, after a crash, while starting; or the connection was idle for too long
 	tooManyConnections   = "53300"
-	invalidText          = "22P02" // for a number: so an assertion fails …
-	uniqueViolation      = "23505" // … or so
 )
 
 // errUnread is of a transaction that cannot be used: its connection has the rest of a
@@ -81,9 +79,6 @@ func lost(err error) bool {
 // fails at the commit, a transaction that somebody else has ended, and one that the
 // server has, as it took too long.
 func broken(err error) bool {
-	if errors.Is(err, errDeferred) {
-		return !errors.Is(err, eventing.ErrSerialization) && !errors.Is(err, eventing.ErrUnavailable)
-	}
 	if state := sqlState(err); state != "" {
 		return state == txAborted || state == txIdleTooLong || state == txTooLong || strings.HasPrefix(state, classIntegrity)
 	}

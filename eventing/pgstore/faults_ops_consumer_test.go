@@ -52,6 +52,9 @@ func concludeOperations[Tx any]() []operation[Tx] {
 	succeed := func(r eventing.Run) func(context.Context, work[Tx]) (any, error) {
 		return func(ctx context.Context, w work[Tx]) (any, error) { return nil, w.db.Succeed(ctx, w.success(r)) }
 	}
+	alone := func(r eventing.Run) func(context.Context, work[Tx]) (any, error) { // it goes with the commit then
+		return func(ctx context.Context, w work[Tx]) (any, error) { return nil, w.db.Succeed(ctx, w.hookless(r)) }
+	}
 	fail := func(r eventing.Run, state eventing.State) func(context.Context, work[Tx]) (any, error) {
 		return func(ctx context.Context, w work[Tx]) (any, error) {
 			f := failure(r, state)
@@ -84,6 +87,16 @@ func concludeOperations[Tx any]() []operation[Tx] {
 		{name: "succeed in order", prepare: func(w work[Tx]) { w.lease("consumer/ledger") }, do: succeed(fresh(keyed)), done: conflict},
 		{name: "succeed at a replay", prepare: replayed, do: succeed(again(keyed, eventing.StateDead)), done: conflict},
 		{name: "succeed at a retry", prepare: retrying, do: succeed(retry), done: conflict},
+		{name: "succeed without a hook", prepare: nothing[Tx], do: alone(fresh(plain)), done: conflict},
+		{name: "succeed in order without a hook", prepare: func(w work[Tx]) { w.lease("consumer/ledger") }, do: alone(fresh(keyed)), done: conflict},
+		{name: "succeed at a replay without a hook", prepare: replayed, do: alone(again(keyed, eventing.StateDead)), done: conflict},
+		{name: "succeed at a retry without a hook", prepare: retrying, do: alone(retry), done: conflict},
+		{name: "succeed with two", done: conflict, prepare: func(w work[Tx]) { w.lease("consumer/ledger") }, do: func(ctx context.Context, w work[Tx]) (any, error) {
+			s := w.hookless(fresh(keyed))
+			return nil, w.db.SucceedAll(ctx, eventing.BatchSuccess{
+				Consumer: s.Consumer, EventIDs: []string{"e1", "e2"}, Leases: []eventing.Lease{*s.Lease}, Now: noon, InboxUntil: later, Effect: s.Effect,
+			})
+		}},
 		{name: "succeed for the second time", prepare: processed, do: func(ctx context.Context, w work[Tx]) (any, error) {
 			return refused(w.db.Succeed(ctx, w.success(fresh(plain))), eventing.ErrConflict)
 		}},

@@ -20,7 +20,7 @@ var restarted = []struct {
 	name     string
 	pgx, sql int
 }{
-	{"append one", 2, 3}, {"claim", 1, 1}, {"settle", 1, 2}, {"succeed at a retry", 3, 4}, {"fail and die", 4, 5}, {"the engine receives", 1, 2}, {"the engine dispatches", 1, 2},
+	{"append one", 2, 3}, {"claim", 1, 1}, {"settle", 1, 2}, {"succeed at a retry", 2, 4}, {"succeed at a retry without a hook", 1, 4}, {"fail and die", 4, 5}, {"the engine receives", 1, 2}, {"the engine dispatches", 1, 2},
 }
 
 // The server crashes before a statement, or when it has executed one, and comes back

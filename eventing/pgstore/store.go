@@ -43,13 +43,16 @@ func New(pool *pgxpool.Pool) *Store {
 
 // InTx runs fn in a transaction, which begins at the server with the first statement, in the same round trip. Before
 // that, fn holds a connection of the pool. What fn appends is written with the transaction's next statement or, if none
-// follows, in one round trip with COMMIT. If it cannot be written, that statement fails, and InTx does. The transactions of handlers are
-// as these, and what concludes an event goes with their COMMIT, too.
+// follows, in one round trip with COMMIT. If it cannot be written, that statement fails, and InTx does.
 func (s *Store) InTx(ctx context.Context, fn func(tx pgx.Tx) error) error {
-	return sqlstore.InTx(ctx, s.db, func(tx sqlstore.Tx) error { return fn(tx.(pgTx).tx) })
+	return sqlstore.InTx(ctx, s.db, func(tx sqlstore.Tx) error {
+		lazy := tx.(pgTx).tx
+		lazy.defers = true
+		return fn(lazy)
+	})
 }
 
-// AppendRows inserts pending rows, at once or, in a transaction of [Store.InTx] or of a handler, later.
+// AppendRows inserts pending rows, at once or, in a transaction of [Store.InTx], later.
 func (s *Store) AppendRows(ctx context.Context, tx pgx.Tx, rows []eventing.OutboxRow) error {
 	if lazy, ok := tx.(*lazyTx); ok && lazy.deferring() {
 		return s.Store.AppendRows(ctx, deferredConn{pgConn{tx}, lazy}, slices.Clone(rows)) // the caller may use his again
@@ -58,13 +61,13 @@ func (s *Store) AppendRows(ctx context.Context, tx pgx.Tx, rows []eventing.Outbo
 }
 
 // ExecLater runs a statement whose result nobody needs, as what is appended is written: with the transaction's next
-// statement or, if none follows, in one round trip with COMMIT. If it fails, that does, and InTx, or the handler's attempt, with
-// [eventing.ErrBrokenTx]. So a transaction of what the application has to say, and of the event that tells of it, can be a single round trip.
+// statement or, if none follows, in one round trip with COMMIT. If it fails, that does, and InTx. So a transaction of what
+// the application has to say, and of the event that tells of it, can be a single round trip.
 //
 // What args point to must not change until then. It is one statement, and must not end the transaction, as CALL of a procedure
 // with a COMMIT would. Of many, 16 wait; the next has them done first. That ctx ends does not keep it from being done later.
 //
-// It runs at once in transactions that are neither of [Store.InTx] nor of a handler, and if it has no args: then it may be several statements.
+// It runs at once in transactions that are not of [Store.InTx], such as those of handlers, and if it has no args: then it may be several statements.
 func (s *Store) ExecLater(ctx context.Context, tx pgx.Tx, query string, args ...any) error {
 	if lazy, ok := tx.(*lazyTx); ok && lazy.deferring() && !alone(args) {
 		_, err := deferredConn{pgConn{tx}, lazy}.Exec(ctx, query, slices.Clone(args)...) // the caller may use the list again

@@ -59,10 +59,7 @@ func (s *Store) SucceedAll(ctx context.Context, b eventing.BatchSuccess) error {
 		if err := eventing.Fault(ctx, eventing.FaultHandled); err != nil {
 			return err
 		}
-		if err := finish(ctx, tx, b.Finish, eventing.FaultConcluding); err != nil {
-			return err
-		}
-		return s.walkLater(ctx, tx, s.batchSteps(b)...)
+		return s.concludeWith(ctx, tx, b.Finish, s.batchSteps(b)...)
 	})
 	if handled && s.d.Broken(err) {
 		return fmt.Errorf("%w: %w", eventing.ErrBrokenTx, err)

@@ -8,7 +8,7 @@ import (
 )
 
 // The primary key stops a concurrent twin: its insert waits for this transaction
-// and then inserts nothing.
+// and then inserts nothing or, where [orNothing] is left out, fails.
 const (
 	intoInbox = `
 INSERT INTO processed_events (event_id, consumer_name, processed_at, expires_at, generation) VALUES ($1, $2, $3, $4, $5)`
@@ -36,10 +36,7 @@ func (s *Store) Succeed(ctx context.Context, r eventing.Success) error {
 		if err := eventing.Fault(ctx, eventing.FaultHandled); err != nil {
 			return err
 		}
-		if err := finish(ctx, tx, r.Finish, eventing.FaultConcluding); err != nil {
-			return err
-		}
-		return s.walkLater(ctx, tx, s.successSteps(r)...)
+		return s.concludeWith(ctx, tx, r.Finish, s.successSteps(r)...)
 	})
 	if handled && s.d.Broken(err) {
 		return fmt.Errorf("%w: %w", eventing.ErrBrokenTx, err)
@@ -67,10 +64,22 @@ func (s *Store) successSteps(r eventing.Success) (steps []step) {
 	} else {
 		steps = append(steps, s.change(removeDelivery, r.Consumer, r.EventID, string(r.Found), r.Generation, r.ClaimToken).must(some, elsewhere))
 	}
-	if r.Generation > 0 {
+	if r.Generation > 0 { // the event has been processed after all
 		steps = append(steps, s.change(resolve, r.Consumer, r.EventID, s.time(r.Now), s.time(r.DeadLetterUntil)))
 	}
 	return steps
+}
+
+// concludeWith ends a transaction with steps and a hook. Without a hook they may go with the commit.
+func (s *Store) concludeWith(ctx context.Context, tx Tx, hook func(context.Context, any) error, steps ...step) error {
+	end := walk
+	if hook == nil {
+		end = s.walkLater
+	}
+	if err := end(ctx, tx, steps...); err != nil {
+		return err
+	}
+	return finish(ctx, tx, hook, eventing.FaultConcluding)
 }
 
 func (s *Store) lockReplayed(r eventing.Run) step {
@@ -98,6 +107,7 @@ const asFound = ` WHERE consumer_name = $1 AND event_id = $2 AND state = $3 AND 
 // removeDelivery removes the run's delivery row.
 const removeDelivery = `DELETE FROM event_deliveries` + asFound
 
+// resolve closes an open dead letter. Its expiry stays as it is if until is zero.
 const resolve = `
 UPDATE dead_letter_consumers SET status = 'closed', resolution = 'resolved', updated_at = $3, expires_at = coalesce($4, expires_at)
 WHERE consumer_name = $1 AND event_id = $2 AND status <> 'closed'`

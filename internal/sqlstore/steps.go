@@ -10,11 +10,10 @@ import (
 type Statement struct {
 	Query string
 	Args  []any
-	// Wrong returns what an assertion fails with that does not hold: then the database refuses a text that is no number, or a second row
-	// of a key. It is nil for statements that assert nothing.
+	// Wrong returns what an assertion fails with that does not hold: then the database refuses it with State. It is nil for statements
+	// that assert nothing.
 	Wrong func() error
-	// OfCaller: it is not the store's own.
-	OfCaller bool
+	State string // an SQLSTATE
 }
 
 // Pipeline is a Conn that runs several statements in one round trip.
@@ -136,13 +135,19 @@ func (s *Store) walkLater(ctx context.Context, tx Tx, steps ...step) error {
 	return walk(ctx, tx, steps...)
 }
 
+// How PostgreSQL says that an assertion does not hold (https://www.postgresql.org/docs/current/errcodes-appendix.html).
+const (
+	uniqueViolation = "23505"
+	invalidText     = "22P02" // for a number
+)
+
 // assertion returns the step as a statement that fails by itself.
 func (s *Store) assertion(a step) Statement {
 	if a.right.is == nil {
 		return a.Statement
 	}
 	if plain, ok := strings.CutSuffix(a.Query, orNothing); ok { // that a row is there already is an error as it is
-		a.Query = plain
+		a.Query, a.State = plain, uniqueViolation
 		return a.Statement
 	}
 	if a.right.counted {
@@ -153,7 +158,7 @@ func (s *Store) assertion(a step) Statement {
 		q = a.asserted()
 		s.assertions.Store(a.Query, q)
 	}
-	a.Query = q.(string)
+	a.Query, a.State = q.(string), invalidText
 	return a.Statement
 }
 
