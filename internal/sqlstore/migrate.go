@@ -64,21 +64,38 @@ func (m Migrations) Up(ctx context.Context, db *sql.DB) (applied []string, err e
 
 const upTries = 5
 
-// Status lists all steps.
+// Status lists all steps. It changes nothing.
 func (m Migrations) Status(ctx context.Context, db *sql.DB) ([]Migration, error) {
 	p, err := m.provider(db)
 	if err != nil {
 		return nil, err
 	}
-	steps, err := p.Status(ctx)
+	begun, err := m.begun(ctx, db)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("look for table %s: %w", m.Table, err)
 	}
-	out := make([]Migration, len(steps))
-	for i, s := range steps {
-		out[i] = Migration{Name: s.Source.Path, AppliedAt: s.AppliedAt}
+	var steps []Migration
+	if !begun { // goose would make its table
+		for _, source := range p.ListSources() {
+			steps = append(steps, Migration{Name: source.Path})
+		}
+		return steps, nil
 	}
-	return out, nil
+	found, err := p.Status(ctx)
+	for _, s := range found {
+		steps = append(steps, Migration{Name: s.Source.Path, AppliedAt: s.AppliedAt})
+	}
+	return steps, err
+}
+
+// begun reports whether there is the table of what has been applied.
+func (m Migrations) begun(ctx context.Context, db *sql.DB) (begun bool, err error) {
+	query := `SELECT count(*) > 0 FROM sqlite_master WHERE type = 'table' AND name = $1`
+	if m.Dialect == goose.DialectPostgres {
+		query = `SELECT to_regclass($1) IS NOT NULL`
+	}
+	err = db.QueryRowContext(ctx, query, m.Table).Scan(&begun)
+	return begun, err
 }
 
 // SQL returns the statements of all steps, for those who run them by other

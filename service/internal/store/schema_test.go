@@ -77,6 +77,30 @@ func wantApplied(t *testing.T, address string) {
 	}
 }
 
+// Who looks what there is to be done needs no right to do it, and finds the same afterwards.
+func TestStatusMakesNothing(t *testing.T) {
+	t.Parallel()
+	for name, address := range map[string]string{"sqlite": "sqlite:" + filepath.Join(t.TempDir(), "waybill.db"), "postgres": testserver.PostgresURL(t)} {
+		db, steps := store.GatewaySteps(t, address)
+		schema, err := store.OpenSchema(t.Context(), address, true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer schema.Close()
+		all, err := schema.Status(t.Context())
+		if err != nil || len(all) <= len(steps.ListSources()) || !all[0].AppliedAt.IsZero() || !all[len(all)-1].AppliedAt.IsZero() {
+			t.Errorf("%s: the status is %+v, %v", name, all, err)
+		}
+		tables := `SELECT table_name FROM information_schema.tables WHERE table_schema = current_schema()`
+		if name == "sqlite" {
+			tables = `SELECT name FROM sqlite_master`
+		}
+		if got := texts(t, db, tables); len(got) > 0 {
+			t.Errorf("%s: there are tables: %q", name, got)
+		}
+	}
+}
+
 func TestOpenExistingMakesNothing(t *testing.T) {
 	t.Parallel()
 	t.Run("sqlite", func(t *testing.T) {
