@@ -278,10 +278,11 @@ func TestAppendWhileRowsAreOpen(t *testing.T) {
 	}
 }
 
-// bomb is an argument that cannot be encoded.
-type bomb struct{}
+// unencodable is an argument whose encoding panics, as that of an application may: it calls a function that is nil.
+type unencodable struct{ encode func() (driver.Value, error) }
 
-func (bomb) Value() (driver.Value, error) { panic("bomb") }
+// Value implements [driver.Valuer].
+func (u unencodable) Value() (driver.Value, error) { return u.encode() }
 
 // A transaction of which something could not be sent does not commit without it, even if the caller recovers.
 func TestAppendBesideAPanic(t *testing.T) {
@@ -289,7 +290,7 @@ func TestAppendBesideAPanic(t *testing.T) {
 	a := newAppender(t)
 	store := pgstore.New(a.pool)
 	err := a.outbox.InTx(t.Context(), func(tx pgx.Tx) error {
-		if err := errors.Join(a.append(tx, "e1"), store.ExecLater(t.Context(), tx, `SELECT $1::text`, bomb{})); err != nil {
+		if err := errors.Join(a.append(tx, "e1"), store.ExecLater(t.Context(), tx, `SELECT $1::text`, unencodable{})); err != nil {
 			return err
 		}
 		func() {

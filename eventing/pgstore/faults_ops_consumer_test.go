@@ -52,7 +52,7 @@ func concludeOperations[Tx any]() []operation[Tx] {
 	succeed := func(r eventing.Run) func(context.Context, work[Tx]) (any, error) {
 		return func(ctx context.Context, w work[Tx]) (any, error) { return nil, w.db.Succeed(ctx, w.success(r)) }
 	}
-	alone := func(r eventing.Run) func(context.Context, work[Tx]) (any, error) { // it goes with the commit then
+	hookless := func(r eventing.Run) func(context.Context, work[Tx]) (any, error) { // it goes with the commit then
 		return func(ctx context.Context, w work[Tx]) (any, error) { return nil, w.db.Succeed(ctx, w.hookless(r)) }
 	}
 	fail := func(r eventing.Run, state eventing.State) func(context.Context, work[Tx]) (any, error) {
@@ -87,10 +87,10 @@ func concludeOperations[Tx any]() []operation[Tx] {
 		{name: "succeed in order", prepare: func(w work[Tx]) { w.lease("consumer/ledger") }, do: succeed(fresh(keyed)), done: conflict},
 		{name: "succeed at a replay", prepare: replayed, do: succeed(again(keyed, eventing.StateDead)), done: conflict},
 		{name: "succeed at a retry", prepare: retrying, do: succeed(retry), done: conflict},
-		{name: "succeed without a hook", prepare: nothing[Tx], do: alone(fresh(plain)), done: conflict},
-		{name: "succeed in order without a hook", prepare: func(w work[Tx]) { w.lease("consumer/ledger") }, do: alone(fresh(keyed)), done: conflict},
-		{name: "succeed at a replay without a hook", prepare: replayed, do: alone(again(keyed, eventing.StateDead)), done: conflict},
-		{name: "succeed at a retry without a hook", prepare: retrying, do: alone(retry), done: conflict},
+		{name: "succeed without a hook", prepare: nothing[Tx], do: hookless(fresh(plain)), done: conflict},
+		{name: "succeed in order without a hook", prepare: func(w work[Tx]) { w.lease("consumer/ledger") }, do: hookless(fresh(keyed)), done: conflict},
+		{name: "succeed at a replay without a hook", prepare: replayed, do: hookless(again(keyed, eventing.StateDead)), done: conflict},
+		{name: "succeed at a retry without a hook", prepare: retrying, do: hookless(retry), done: conflict},
 		{name: "succeed with two", done: conflict, prepare: func(w work[Tx]) { w.lease("consumer/ledger") }, do: func(ctx context.Context, w work[Tx]) (any, error) {
 			s := w.hookless(fresh(keyed))
 			return nil, w.db.SucceedAll(ctx, eventing.BatchSuccess{

@@ -269,6 +269,7 @@ func lines(r io.Reader, err *error) iter.Seq[string] {
 // envelopesOf returns the envelopes of the events that couriers, or one source, call so, and
 // those that the ids are themselves; an id that neither holds for is taken for an envelope's.
 func (d *desk) envelopesOf(ctx context.Context, ids iter.Seq[string], source string, err *error) iter.Seq[string] {
+	d.given.keep = 2 * eventing.AuditBatch // a list may have no end, and an audit has one batch in hand
 	return func(yield func(string) bool) {
 		for batch := range batches(ids, eventing.AuditBatch) {
 			known, lookup := d.names.Envelopes(ctx, batch, source)

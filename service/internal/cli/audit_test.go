@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/waybill-go/waybill/eventing"
 	"github.com/waybill-go/waybill/internal/testserver"
 	"github.com/waybill-go/waybill/service/internal/cli"
 	"github.com/waybill-go/waybill/service/internal/courier"
@@ -196,9 +197,24 @@ func testAudit(t *testing.T, e environment) {
 	if text := e.ok(t, "outbox", "requeue", "--from-audit", e.audit(t, cli.Program{}).file); text != "Nothing is missing by that audit.\n" {
 		t.Errorf("requeue of nothing: %s", text)
 	}
+	e.requeueMany(t)
 	if r := e.run(t, "outbox", "requeue", "--event-id", "evt_141", "--event-id", "evt_120"); r.code != 3 || !strings.Contains(r.stdout, "1 event will be sent again.") ||
 		!strings.Contains(r.stdout, "1 event dead, not sent; what can be done about it: gateway dlq show ID:\n  evt_141 of courier-x\n") {
 		t.Errorf("requeue of what is dead: %+v", r)
+	}
+}
+
+// requeueMany names the first of many that are gone, as the audit did.
+func (e environment) requeueMany(t *testing.T) {
+	t.Helper()
+	var audited strings.Builder
+	for i := range 5 * eventing.AuditBatch {
+		fmt.Fprintf(&audited, `{"event_id":"gone-%05d","standing":"missing","courier_event_id":"evt_%d","source":"northpost"}`+"\n", i, i)
+	}
+	audited.WriteString(`{"summary":{}}` + "\n")
+	r := e.start(t.Context(), cli.Program{Args: []string{"outbox", "requeue", "--from-audit", "-"}, Stdin: strings.NewReader(audited.String())})
+	if r.code != 3 || !strings.Contains(r.stdout, "5000 events not kept any more") || !strings.Contains(r.stdout, ":\n  evt_0 of northpost\n  evt_1 of northpost\n") {
+		t.Errorf("requeue of what is gone: %d, %s %s", r.code, r.stdout, r.stderr)
 	}
 }
 

@@ -1,16 +1,16 @@
 package cli
 
-import (
-	"github.com/waybill-go/waybill/eventing"
-	"github.com/waybill-go/waybill/service/internal/ledger"
-)
+import "github.com/waybill-go/waybill/service/internal/ledger"
 
 // givenNames are what events were called by which a command was given them: the database may have the event's row in the
-// ledger, but nothing that leads there from its envelope. It keeps the latest, two batches of an audit at least.
-type givenNames struct{ latest, before map[string]ledger.Name }
+// ledger, but nothing that leads there from its envelope.
+type givenNames struct {
+	keep           int // how many of the latest it keeps at least; 0: all
+	latest, before map[string]ledger.Name
+}
 
 func (g *givenNames) add(c ledger.Called) {
-	if len(g.latest) >= 2*eventing.AuditBatch {
+	if g.keep > 0 && len(g.latest) >= g.keep {
 		g.before, g.latest = g.latest, nil
 	}
 	if g.latest == nil {
