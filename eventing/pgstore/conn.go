@@ -62,12 +62,13 @@ func (r pgRows) Err() error { return typed(r.Rows.Err()) }
 
 // ownTx begins transactions of the store's own. The server is to end one whose process is
 // frozen or gone, and with it the locks that others wait for
-// (https://www.postgresql.org/docs/current/runtime-config-client.html#GUC-IDLE-IN-TRANSACTION-SESSION-TIMEOUT),
-// and not to compile plans, which takes longer than to run them.
-const ownTx = "SET LOCAL idle_in_transaction_session_timeout = '3s'; SET LOCAL jit = off"
+// (https://www.postgresql.org/docs/current/runtime-config-client.html#GUC-IDLE-IN-TRANSACTION-SESSION-TIMEOUT);
+// not to compile plans, which takes longer than to run them; and to find rows by an index: a plan that reads a whole table,
+// made while it was small, is kept when it has grown.
+const ownTx = "SET LOCAL idle_in_transaction_session_timeout = '3s'; SET LOCAL jit = off; SET LOCAL enable_seqscan = off"
 
 // ownTxInBatch is ownTx as one statement.
-const ownTxInBatch = "SELECT set_config('idle_in_transaction_session_timeout', '3s', true), set_config('jit', 'off', true)"
+const ownTxInBatch = "SELECT set_config('idle_in_transaction_session_timeout', '3s', true), set_config('jit', 'off', true), set_config('enable_seqscan', 'off', true)"
 
 type pgDB struct {
 	pgConn

@@ -17,11 +17,11 @@ var dialect = sqlstore.Dialect{
 	SkipLocked:    "FOR UPDATE SKIP LOCKED",
 	RowsPerInsert: 500,
 	WritingCTE:    true,
-	In:            func(expr, parameter string) string { return expr + " = ANY(CAST(" + parameter + " AS text[]))" },
-	InInts:        func(expr, parameter string) string { return expr + " = ANY(CAST(" + parameter + " AS bigint[]))" },
-	ListTable:     func(parameter string) string { return "(SELECT unnest(CAST(" + parameter + " AS text[])) AS value)" },
+	In:            func(expr, parameter string) string { return inArray(expr, parameter, "text[]") },
+	InInts:        func(expr, parameter string) string { return inArray(expr, parameter, "bigint[]") },
+	ListTable:     func(parameter string) string { return "(SELECT unnest(" + array(parameter, "text[]") + ") AS value)" },
 	ListOfPairs: func(n, m string) string {
-		return "(SELECT * FROM unnest(CAST(" + n + " AS bigint[]), CAST(" + m + " AS bigint[])) AS pairs(n, m))"
+		return "(SELECT * FROM unnest(" + array(n, "bigint[]") + ", " + array(m, "bigint[]") + ") AS pairs(n, m))"
 	},
 	List:     func(values []string) any { return append([]string{}, values...) },
 	Ints:     func(values []int64) any { return append([]int64{}, values...) },
@@ -71,6 +71,14 @@ var sqlDialect = func() sqlstore.Dialect {
 	d.LockKeys = lockKeys(func(values []string) any { return textArray(values) })
 	return d
 }()
+
+// array is a list, of which (SELECT …) hides the length: for each short one the server would plan the statement anew, which
+// takes longer than to run it.
+func array(parameter, kind string) string { return "(SELECT CAST(" + parameter + " AS " + kind + "))" }
+
+func inArray(expr, parameter, kind string) string {
+	return expr + " = ANY(CAST(" + array(parameter, kind) + " AS " + kind + "))" // without the cast, ANY is of the rows
+}
 
 func intArray(values []int64) string {
 	b := []byte{'{'}

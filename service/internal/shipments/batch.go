@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"time"
 
@@ -14,18 +15,18 @@ import (
 
 // lockAll makes the rows that are missing and locks the others, in the order of their ids, so
 // that batches do not wait for each other in a circle; and returns which events the ledger has as processed.
-const lockAll = `
+var lockAll = ofAnyLength(`
 WITH locked AS (
 	INSERT INTO active_shipments AS s (shipment_id, last_event_id, last_event_type, last_event_at, last_event_key, created_at, updated_at)
 	SELECT id, '', '', CAST($2 AS timestamptz), '', CAST($3 AS timestamptz), CAST($3 AS timestamptz) FROM unnest(CAST($1 AS text[])) AS id
 	ON CONFLICT (shipment_id) DO UPDATE SET updated_at = s.updated_at WHERE false)
-SELECT l.envelope_id FROM unnest(CAST($4 AS text[]), CAST($5 AS text[])) AS a(key, envelope_id)
-JOIN courier_ledger l ON l.idempotency_key = a.key AND l.envelope_id = a.envelope_id WHERE l.status = 'processed'`
+SELECT a.envelope_id FROM unnest(CAST($4 AS text[]), CAST($5 AS text[])) AS a(key, envelope_id)
+WHERE (SELECT status FROM courier_ledger l WHERE l.idempotency_key = a.key AND l.envelope_id = a.envelope_id) = 'processed'`)
 
 // After lockAll, in a statement of its own: only that sees what others have committed meanwhile.
-const selectAll = `SELECT ` + columns + ` FROM active_shipments WHERE shipment_id = ANY(CAST($1 AS text[]))`
+var selectAll = ofAnyLength(`SELECT ` + columns + ` FROM active_shipments WHERE shipment_id = ANY(CAST(CAST($1 AS text[]) AS text[]))`)
 
-const writeAll = `
+var writeAll = ofAnyLength(`
 WITH updated AS (
 	UPDATE active_shipments s SET order_id = u.order_id, current_state = u.current_state, last_event_id = u.last_event_id,
 		last_event_type = u.last_event_type, last_event_at = u.last_event_at, last_event_key = u.last_event_key, state_at = u.state_at, state_key = u.state_key,
@@ -33,17 +34,19 @@ WITH updated AS (
 	FROM unnest(CAST($2 AS text[]), CAST($3 AS text[]), CAST($4 AS text[]), CAST($5 AS text[]), CAST($6 AS text[]), CAST($7 AS timestamptz[]), CAST($8 AS text[]),
 		CAST($9 AS timestamptz[]), CAST($10 AS text[]), CAST($11 AS timestamptz[]), CAST($12 AS text[]), CAST($13 AS text[]), CAST($14 AS text[]))
 		AS u(shipment_id, order_id, current_state, last_event_id, last_event_type, last_event_at, last_event_key, state_at, state_key, order_at, order_key, metadata, previous_state)
-	WHERE s.shipment_id = u.shipment_id),
+	WHERE s.shipment_id = u.shipment_id AND s.shipment_id = ANY(CAST(CAST($2 AS text[]) AS text[]))),
 recorded AS (
 	INSERT INTO shipment_events (shipment_id, idempotency_key, event_id, outcome, occurred_at, processed_at)
 	SELECT r.*, CAST($1 AS timestamptz) FROM unnest(CAST($15 AS text[]), CAST($16 AS text[]), CAST($17 AS text[]), CAST($18 AS text[]), CAST($19 AS timestamptz[])) AS r)
 UPDATE courier_ledger l SET status = 'processed', outcome = c.outcome, attempt_count = c.attempt, updated_at = $1, expires_at = $20
 FROM unnest(CAST($16 AS text[]), CAST($21 AS text[]), CAST($18 AS text[]), CAST($22 AS integer[])) AS c(key, envelope_id, outcome, attempt)
-WHERE l.idempotency_key = c.key AND l.envelope_id = c.envelope_id AND l.status <> 'processed'`
+WHERE l.idempotency_key = c.key AND l.envelope_id = c.envelope_id AND l.status <> 'processed' AND l.idempotency_key = ANY(CAST(CAST($16 AS text[]) AS text[]))`)
 
-// planned has the server plan the statement anew, for tables of the size that they have now: a plan that was made
-// while they were small reads them from end to end.
-const planned = pgx.QueryExecModeCacheDescribe
+// ofAnyLength hides from the server how long a statement's lists are: for each short one it would plan the statement anew,
+// which takes longer than to run it.
+func ofAnyLength(statement string) string {
+	return regexp.MustCompile(`CAST\(\$\d+ AS \w+\[\]\)`).ReplaceAllString(statement, "(SELECT $0)")
+}
 
 // processBatch applies the events in memory, and writes each shipment once.
 func (s *Shipments) processBatch(ctx context.Context, tx pgx.Tx, arrivals []courier.Arrival, now, until time.Time) ([]courier.Effect, error) {
@@ -73,7 +76,7 @@ func (s *Shipments) processBatch(ctx context.Context, tx pgx.Tx, arrivals []cour
 	for _, id := range slices.Sorted(maps.Keys(changed)) {
 		u.add(changed[id])
 	}
-	if _, err := tx.Exec(ctx, writeAll, planned, now.UTC(),
+	if _, err := tx.Exec(ctx, writeAll, now.UTC(),
 		u.ids, u.orders, u.states, u.eventIDs, u.eventTypes, u.lasts, u.lastKeys, u.stateAts, u.stateKeys, u.orderAts, u.orderKeys, u.metadata, u.previous,
 		r.shipments, r.keys, r.eventIDs, r.outcomes, r.occurred, until.UTC(), r.envelopes, r.attempts); err != nil {
 		return nil, fmt.Errorf("write the shipments: %w", err)
@@ -95,7 +98,7 @@ func (s *Shipments) lock(ctx context.Context, tx pgx.Tx, arrivals []courier.Arri
 		err := found.Scan(&id)
 		known[id] = true
 		return err
-	}, lockAll, planned, ids, beforeAll, now.UTC(), keys, envelopes); err != nil {
+	}, lockAll, ids, beforeAll, now.UTC(), keys, envelopes); err != nil {
 		return nil, nil, err
 	}
 	err = each(ctx, tx, func(found pgx.Rows) error {
@@ -104,7 +107,7 @@ func (s *Shipments) lock(ctx context.Context, tx pgx.Tx, arrivals []courier.Arri
 			rows[r.ShipmentID] = r
 		}
 		return err
-	}, selectAll, planned, ids)
+	}, selectAll, ids)
 	return rows, known, err
 }
 

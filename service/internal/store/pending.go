@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"database/sql"
 	"fmt"
 )
 
@@ -45,18 +44,7 @@ func (s *Store) Pending(ctx context.Context, limit int64) (int64, error) {
 }
 
 func (s *Store) pending(ctx context.Context, query string, args ...any) (n int64, err error) {
-	tx, err := s.Read.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
-	if err != nil {
-		return 0, fmt.Errorf("count what is pending: %w", err)
-	}
-	defer tx.Rollback()
-	if !s.Embedded {
-		// While statistics are old, all of the table looks as good as the index.
-		if _, err := tx.ExecContext(ctx, `SET LOCAL enable_seqscan = off`); err != nil {
-			return 0, fmt.Errorf("count what is pending: %w", err)
-		}
-	}
-	if err := tx.QueryRowContext(ctx, query, args...).Scan(&n); err != nil {
+	if err := s.Read.QueryRowContext(ctx, query, args...).Scan(&n); err != nil {
 		return 0, fmt.Errorf("count what is pending: %w", err)
 	}
 	return n, nil

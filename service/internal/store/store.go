@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/jackc/pgx/v5/stdlib" // it is the driver "pgx", too
 
@@ -201,6 +202,11 @@ func openPostgres(ctx context.Context, address string) (*Store, error) {
 	}, nil
 }
 
+// byIndex has a session find rows by indexes. Else a plan that reads a whole table, because that was small when the plan was
+// made, is kept when it has grown, until its statistics are new: for a minute or more. What no index leads to is read as a
+// whole nevertheless; plans that cost as much as the server makes of that are not to be compiled (JIT).
+const byIndex = `SELECT set_config('enable_seqscan', 'off', false), set_config('jit', 'off', false)`
+
 // openPool makes a pool that connects when it is first used.
 func openPool(ctx context.Context, address string, conns int32) (*pgxpool.Pool, error) {
 	config, err := pgxpool.ParseConfig(address)
@@ -208,6 +214,10 @@ func openPool(ctx context.Context, address string, conns int32) (*pgxpool.Pool, 
 		return nil, fmt.Errorf("the database %q is not an address of PostgreSQL", Masked(address))
 	}
 	config.MaxConns, config.MaxConnIdleTime = conns, connIdleTime
+	config.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
+		_, err := conn.Exec(ctx, byIndex)
+		return err
+	}
 	pool, err := pgxpool.NewWithConfig(ctx, config)
 	if err != nil {
 		return nil, fmt.Errorf("the database %q: %w", Masked(address), err)
