@@ -15,8 +15,9 @@ MODULES := $(sort $(patsubst %/go.mod,%,$(shell find . -name go.mod -not -path '
 # take most of the tests' time.
 RACE := -race -gcflags=modernc.org/...=-race=false
 
-# Linking with DWARF, which no test reads, takes twice as long.
-TESTFLAGS := $(RACE) -ldflags=-w
+# Linking with DWARF, which no test reads, takes twice as long. Many tests mostly wait, for
+# timeouts and servers: with four at a time in a package, two processors are not idle meanwhile.
+TESTFLAGS := $(RACE) -ldflags=-w -parallel 4
 
 # watermill-nats closes a channel that it may just have sent on: a race of its own.
 UNRACED := ./examples/nats

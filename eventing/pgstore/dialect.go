@@ -11,10 +11,13 @@ import (
 )
 
 var dialect = sqlstore.Dialect{
-	Timestamp:     "timestamptz",
-	ForUpdate:     "FOR UPDATE",
-	ForShare:      "FOR SHARE",
-	SkipLocked:    "FOR UPDATE SKIP LOCKED",
+	Timestamp:  "timestamptz",
+	ForUpdate:  "FOR UPDATE",
+	ForShare:   "FOR SHARE",
+	SkipLocked: "FOR UPDATE SKIP LOCKED",
+	Place:      "ctid",
+	// Not IN: that is a join, for which the server may read all of the table, a thousand times over.
+	Among:         func(selection string) string { return "ctid = ANY(ARRAY(" + selection + "))" },
 	RowsPerInsert: 500,
 	WritingCTE:    true,
 	In:            func(expr, parameter string) string { return inArray(expr, parameter, "text[]") },

@@ -98,6 +98,8 @@ func Migrations() sqlstore.Migrations {
 
 var dialect = sqlstore.Dialect{
 	Timestamp:     "TEXT",
+	Place:         "rowid",
+	Among:         func(selection string) string { return "rowid IN (" + selection + ")" },
 	RowsPerInsert: 100,
 	Positional:    true,
 	In:            in,

@@ -55,6 +55,10 @@ type Dialect struct {
 	ForUpdate  string // locks the rows of a SELECT …
 	ForShare   string // … against changes …
 	SkipLocked string // … or passes over those that are locked
+	// Place is the name of the column that says where a row is, Among the condition that a row is at one of the places that a
+	// SELECT finds and locks, which reads no others, however many there are.
+	Place string
+	Among func(selection string) string
 	// ListTable makes a table with a column value of a list of texts, ListOfPairs one with
 	// columns n and m of two lists of integers.
 	ListTable   func(parameter string) string
@@ -283,7 +287,7 @@ func (s *Store) sql(statement string) string {
 		return q.(string)
 	}
 	q := strings.NewReplacer("{timestamp}", s.d.Timestamp, "{hurry}", cmp.Or(s.d.Hurry, "1"),
-		"{for update}", s.d.ForUpdate, "{for share}", s.d.ForShare, "{skip locked}", s.d.SkipLocked).Replace(statement)
+		"{for update}", s.d.ForUpdate, "{for share}", s.d.ForShare, "{skip locked}", s.d.SkipLocked, "{place}", s.d.Place).Replace(statement)
 	q = inList.ReplaceAllStringFunc(q, func(m string) string {
 		parts := inList.FindStringSubmatch(m)
 		if parts[1] == "in ints" {

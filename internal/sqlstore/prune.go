@@ -22,17 +22,17 @@ const reachable = `(` + pendingRow + `
 	OR EXISTS (SELECT 1 FROM event_deliveries d WHERE d.event_id = t.event_id)
 	OR EXISTS (SELECT 1 FROM dead_letter_consumers c WHERE c.event_id = t.event_id AND c.status <> 'closed'))`
 
-const pruneOutbox = `
-DELETE FROM event_outbox WHERE seq IN (SELECT seq FROM event_outbox t
-	WHERE status IN ('sent', 'failed') AND sent_at < $1 AND NOT ` + reachable + ` LIMIT $2 {skip locked})`
+// The conditions of the rows that may go, in a table t.
+const (
+	oldOutbox      = `status IN ('sent', 'failed') AND sent_at < $1 AND NOT ` + reachable
+	oldInbox       = `expires_at < $1 AND NOT ` + reachable + ` AND NOT ` + settledRow
+	oldDeadLetters = `status = 'closed' AND expires_at < $1`
+)
 
-const pruneInbox = `
-DELETE FROM processed_events WHERE (event_id, consumer_name) IN (SELECT event_id, consumer_name FROM processed_events t
-	WHERE expires_at < $1 AND NOT ` + reachable + ` AND NOT ` + settledRow + ` LIMIT $2 {skip locked})`
-
-const pruneDeadLetters = `
-DELETE FROM dead_letter_consumers WHERE (event_id, consumer_name) IN (SELECT event_id, consumer_name FROM dead_letter_consumers
-	WHERE status = 'closed' AND expires_at < $1 LIMIT $2 {skip locked}) RETURNING event_id`
+// deleteSome returns the statement that removes the first $2 rows that meet a condition.
+func (s *Store) deleteSome(table, condition string) string {
+	return `DELETE FROM ` + table + ` WHERE ` + s.d.Among(`SELECT {place} FROM `+table+` t WHERE `+condition+` LIMIT $2 {skip locked}`)
+}
 
 // An event may be dying at another consumer, which has locked its row. The DELETE is a statement
 // of its own after that lock, so that it sees the dead letter that was waited for.
@@ -68,11 +68,13 @@ func (s *Store) Prune(ctx context.Context, r eventing.PruneRequest) (n eventing.
 		}
 		n.Expired += boolToInt(done)
 	}
-	if n.Outbox, err = s.prune(ctx, pruneOutbox, s.time(r.SentBefore), r.Limit); err != nil {
+	if n.Outbox, err = s.prune(ctx, s.deleteSome("event_outbox", oldOutbox), s.time(r.SentBefore), r.Limit); err != nil {
 		return n, err
 	}
-	if n.Inbox, err = s.prune(ctx, pruneInbox, s.time(r.Now), r.Limit); err != nil {
-		return n, err
+	if n.Outbox < r.Limit { // else more is to go, and to look at what it holds of the inbox would be in vain
+		if n.Inbox, err = s.prune(ctx, s.deleteSome("processed_events", oldInbox), s.time(r.Now), r.Limit); err != nil {
+			return n, err
+		}
 	}
 	n.DeadLetters, err = s.pruneDeadLetters(ctx, r)
 	return n, err
@@ -94,7 +96,7 @@ func (s *Store) pruneDeadLetters(ctx context.Context, r eventing.PruneRequest) (
 	err = s.retryTx(ctx, func(tx Tx) error {
 		n = 0
 		var events []string
-		if err := each(ctx, tx, s.sql(pruneDeadLetters), []any{s.time(r.Now), r.Limit}, func(rows Rows) error {
+		if err := each(ctx, tx, s.sql(s.deleteSome("dead_letter_consumers", oldDeadLetters)+` RETURNING event_id`), []any{s.time(r.Now), r.Limit}, func(rows Rows) error {
 			events = append(events, "")
 			return rows.Scan(&events[len(events)-1])
 		}); err != nil || len(events) == 0 {

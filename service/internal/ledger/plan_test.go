@@ -25,7 +25,7 @@ func TestPlanOfTheSweep(t *testing.T) {
 		rows, statement, args := manyRows, ledger.SweepSQLite, []any{s.Time(now), 100, s.Time(now.Add(-time.Hour))}
 		indexes := []string{"courier_ledger_expiry", "courier_ledger_status"}
 		if !s.Embedded {
-			indexes, statement, args = []string{"courier_ledger_seen"}, ledger.SweepPostgres, append(args, nil)
+			indexes, statement, args = []string{"courier_ledger_seen", "Tid Scan on courier_ledger"}, ledger.SweepPostgres, append(args, nil)
 			rows = strings.NewReplacer("$1", "$1::timestamptz", "$2", "$2::timestamptz").Replace(rows)
 		}
 		exec(t, s, rows, s.Time(now), s.Time(now.Add(retention)))

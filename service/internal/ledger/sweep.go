@@ -23,10 +23,11 @@ DELETE FROM courier_ledger WHERE idempotency_key IN (SELECT l.idempotency_key FR
 
 	// Rows are found by when they were first seen, which never changes: were there an index of what does, each update would enter its row
 	// into all indexes anew. No row expires before it is as old as final ones are kept.
+	// ARRAY, not IN: that is a join, for which the server may read all of the ledger, a thousand times over.
 	sweepPostgres = `
-DELETE FROM courier_ledger WHERE idempotency_key IN (SELECT l.idempotency_key FROM courier_ledger l
+DELETE FROM courier_ledger WHERE ctid = ANY(ARRAY(SELECT l.ctid FROM courier_ledger l
 	WHERE l.first_seen_at >= coalesce(CAST($4 AS timestamptz), '-infinity') AND l.first_seen_at < $3 AND ` + forgotten + `
-	ORDER BY l.first_seen_at LIMIT $2 FOR UPDATE OF l SKIP LOCKED)
+	ORDER BY l.first_seen_at LIMIT $2 FOR UPDATE OF l SKIP LOCKED))
 RETURNING first_seen_at`
 )
 
