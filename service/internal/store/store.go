@@ -65,7 +65,10 @@ var ErrAddress = errors.New("the address (STORE_URL) must be sqlite:FILE, postgr
 // Open opens sqlite:FILE or postgres://…, without touching its schema but for a
 // SQLite file's, which it makes if it is missing and brings up to date. The
 // caller closes the store.
-func Open(ctx context.Context, address string) (*Store, error) {
+func Open(ctx context.Context, address string) (*Store, error) { return open(ctx, address, byIndex) }
+
+// open has the sessions of PostgreSQL begin with a statement, unless that is empty.
+func open(ctx context.Context, address, begin string) (*Store, error) {
 	scheme, where, err := split(address)
 	if err != nil {
 		return nil, err
@@ -73,7 +76,7 @@ func Open(ctx context.Context, address string) (*Store, error) {
 	if scheme == schemeSQLite {
 		return openSQLite(ctx, where)
 	}
-	return openPostgres(ctx, where)
+	return openPostgres(ctx, where, begin)
 }
 
 // OpenExisting is [Open] for those who work on what others have stored: that
@@ -82,7 +85,7 @@ func OpenExisting(ctx context.Context, address string) (*Store, error) {
 	if err := existing(address); err != nil {
 		return nil, err
 	}
-	s, err := Open(ctx, address)
+	s, err := open(ctx, address, "")
 	if err != nil {
 		return nil, err
 	}
@@ -170,8 +173,8 @@ const (
 	connIdleTime   = 5 * time.Minute
 )
 
-func openPostgres(ctx context.Context, address string) (*Store, error) {
-	pool, err := openPool(ctx, address, maxConns)
+func openPostgres(ctx context.Context, address, begin string) (*Store, error) {
+	pool, err := openPool(ctx, address, begin, maxConns)
 	if err != nil {
 		return nil, err
 	}
@@ -179,7 +182,7 @@ func openPostgres(ctx context.Context, address string) (*Store, error) {
 		pool.Close()
 		return nil, fmt.Errorf("no connection to the database %q; is its server up, and the address right? %w", Masked(address), err)
 	}
-	intake, err := openPool(ctx, address, maxIntakeConns)
+	intake, err := openPool(ctx, address, begin, maxIntakeConns)
 	if err != nil {
 		pool.Close()
 		return nil, err
@@ -202,21 +205,23 @@ func openPostgres(ctx context.Context, address string) (*Store, error) {
 	}, nil
 }
 
-// byIndex has a session find rows by indexes. Else a plan that reads a whole table, because that was small when the plan was
-// made, is kept when it has grown, until its statistics are new: for a minute or more. What no index leads to is read as a
-// whole nevertheless; plans that cost as much as the server makes of that are not to be compiled (JIT).
+// byIndex has the sessions of a process that stays find rows by indexes. Else a plan that reads a whole table, because that was
+// small when the plan was made, is kept when it has grown, until its statistics are new: for a minute or more. What no index leads
+// to is read as a whole nevertheless; plans that cost as much as the server makes of that are not to be compiled (JIT).
 const byIndex = `SELECT set_config('enable_seqscan', 'off', false), set_config('jit', 'off', false)`
 
 // openPool makes a pool that connects when it is first used.
-func openPool(ctx context.Context, address string, conns int32) (*pgxpool.Pool, error) {
+func openPool(ctx context.Context, address, begin string, conns int32) (*pgxpool.Pool, error) {
 	config, err := pgxpool.ParseConfig(address)
 	if err != nil {
 		return nil, fmt.Errorf("the database %q is not an address of PostgreSQL", Masked(address))
 	}
 	config.MaxConns, config.MaxConnIdleTime = conns, connIdleTime
-	config.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
-		_, err := conn.Exec(ctx, byIndex)
-		return err
+	if begin != "" {
+		config.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
+			_, err := conn.Exec(ctx, begin)
+			return err
+		}
 	}
 	pool, err := pgxpool.NewWithConfig(ctx, config)
 	if err != nil {
