@@ -11,6 +11,7 @@ import (
 
 	"github.com/waybill-go/waybill/eventing/eventingtest"
 	"github.com/waybill-go/waybill/eventing/sqlitestore"
+	"github.com/waybill-go/waybill/internal/sqlstore"
 	"github.com/waybill-go/waybill/internal/sqltest"
 	"github.com/waybill-go/waybill/internal/testkit"
 )
@@ -76,6 +77,33 @@ func TestLooksByEventID(t *testing.T) {
 		}
 		if !strings.Contains(plan, "event_outbox_event (event_id=?)") {
 			t.Errorf("%s: %s", which, plan)
+		}
+	}
+}
+
+// What may go is found by indexes, however much is kept: a look holds up all who write.
+func TestPruningReadsNoTable(t *testing.T) {
+	t.Parallel()
+	d := open(t)
+	for table, condition := range map[string]string{
+		"event_outbox": sqlstore.OldOutbox, "processed_events": sqlstore.OldInbox, "dead_letter_consumers": sqlstore.OldDeadLetters,
+	} {
+		rows, err := d.DB.QueryContext(t.Context(), "EXPLAIN QUERY PLAN SELECT rowid FROM "+table+" t WHERE "+condition, "2026-01-01")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for rows.Next() {
+			var id, parent, unused int
+			var plan string
+			if err := rows.Scan(&id, &parent, &unused, &plan); err != nil {
+				t.Fatal(err)
+			}
+			if strings.HasPrefix(plan, "SCAN ") {
+				t.Errorf("%s: %s", table, plan)
+			}
+		}
+		if err := rows.Err(); err != nil {
+			t.Fatal(err)
 		}
 	}
 }

@@ -55,8 +55,8 @@ type Dialect struct {
 	ForUpdate  string // locks the rows of a SELECT …
 	ForShare   string // … against changes …
 	SkipLocked string // … or passes over those that are locked
-	// Place is the name of the column that says where a row is, Among the condition that a row is at one of the places that a
-	// SELECT finds and locks, which reads no others, however many there are.
+	// Place is the column that says where a row is, Among the condition that it is at one of the places that a SELECT has
+	// found and locked: the database goes to these, and does not read the table for it.
 	Place string
 	Among func(selection string) string
 	// ListTable makes a table with a column value of a list of texts, ListOfPairs one with

@@ -22,11 +22,12 @@ const reachable = `(` + pendingRow + `
 	OR EXISTS (SELECT 1 FROM event_deliveries d WHERE d.event_id = t.event_id)
 	OR EXISTS (SELECT 1 FROM dead_letter_consumers c WHERE c.event_id = t.event_id AND c.status <> 'closed'))`
 
-// The conditions of the rows that may go, in a table t.
+// The conditions of the rows that may go, in a table t. Each begins as an index of its table does: SQLite uses
+// a partial one only where its own condition stands.
 const (
-	oldOutbox      = `status IN ('sent', 'failed') AND sent_at < $1 AND NOT ` + reachable
-	oldInbox       = `expires_at < $1 AND NOT ` + reachable + ` AND NOT ` + settledRow
-	oldDeadLetters = `status = 'closed' AND expires_at < $1`
+	OldOutbox      = `status <> 'pending' AND sent_at < $1 AND NOT ` + reachable
+	OldInbox       = `expires_at < $1 AND NOT ` + reachable + ` AND NOT ` + settledRow
+	OldDeadLetters = `status = 'closed' AND expires_at < $1`
 )
 
 // deleteSome returns the statement that removes the first $2 rows that meet a condition.
@@ -68,11 +69,11 @@ func (s *Store) Prune(ctx context.Context, r eventing.PruneRequest) (n eventing.
 		}
 		n.Expired += boolToInt(done)
 	}
-	if n.Outbox, err = s.prune(ctx, s.deleteSome("event_outbox", oldOutbox), s.time(r.SentBefore), r.Limit); err != nil {
+	if n.Outbox, err = s.prune(ctx, s.deleteSome("event_outbox", OldOutbox), s.time(r.SentBefore), r.Limit); err != nil {
 		return n, err
 	}
 	if n.Outbox < r.Limit { // else more is to go, and to look at what it holds of the inbox would be in vain
-		if n.Inbox, err = s.prune(ctx, s.deleteSome("processed_events", oldInbox), s.time(r.Now), r.Limit); err != nil {
+		if n.Inbox, err = s.prune(ctx, s.deleteSome("processed_events", OldInbox), s.time(r.Now), r.Limit); err != nil {
 			return n, err
 		}
 	}
@@ -96,7 +97,7 @@ func (s *Store) pruneDeadLetters(ctx context.Context, r eventing.PruneRequest) (
 	err = s.retryTx(ctx, func(tx Tx) error {
 		n = 0
 		var events []string
-		if err := each(ctx, tx, s.sql(s.deleteSome("dead_letter_consumers", oldDeadLetters)+` RETURNING event_id`), []any{s.time(r.Now), r.Limit}, func(rows Rows) error {
+		if err := each(ctx, tx, s.sql(s.deleteSome("dead_letter_consumers", OldDeadLetters)+` RETURNING event_id`), []any{s.time(r.Now), r.Limit}, func(rows Rows) error {
 			events = append(events, "")
 			return rows.Scan(&events[len(events)-1])
 		}); err != nil || len(events) == 0 {

@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	selectStandingPostgres = `SELECT idempotency_key, envelope_id, body_hash FROM courier_ledger WHERE idempotency_key = ANY($1::text[])`
+	selectStandingPostgres = `SELECT idempotency_key, envelope_id, body_hash FROM courier_ledger WHERE idempotency_key = ANY(CAST((SELECT $1::text[]) AS text[]))` // as a list of any length: it is planned once
 	selectStandingSQLite   = `SELECT idempotency_key, envelope_id, body_hash FROM courier_ledger WHERE idempotency_key IN (SELECT value FROM json_each($1))`
 )
 

@@ -21,7 +21,7 @@ const insertReceivedPostgres = insertNewPostgres + `
 ON CONFLICT (idempotency_key) DO NOTHING
 RETURNING idempotency_key`
 
-const selectKnownPostgres = `SELECT idempotency_key, trace_id, body_hash FROM courier_ledger WHERE idempotency_key = ANY($1::text[])`
+const selectKnownPostgres = `SELECT idempotency_key, trace_id, body_hash FROM courier_ledger WHERE idempotency_key = ANY(CAST((SELECT $1::text[]) AS text[]))` // as a list of any length: it is planned once
 
 func (l *Ledger) enterPostgres(ctx context.Context, tx pgx.Tx, entries []*intake.Entry) (known map[string]intake.Receipt, err error) {
 	rows, err := tx.Query(ctx, insertReceivedPostgres, columnsOf(entries)...)

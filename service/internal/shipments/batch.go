@@ -43,7 +43,7 @@ FROM unnest(CAST($16 AS text[]), CAST($21 AS text[]), CAST($18 AS text[]), CAST(
 WHERE l.idempotency_key = c.key AND l.envelope_id = c.envelope_id AND l.status <> 'processed' AND l.idempotency_key = ANY(CAST(CAST($16 AS text[]) AS text[]))`)
 
 // ofAnyLength hides from the server how long a statement's lists are: for each short one it would plan the statement anew,
-// which takes longer than to run it.
+// which takes longer than to run it. In ANY(…) it takes a cast of its own around that, to stay a list.
 func ofAnyLength(statement string) string {
 	return regexp.MustCompile(`CAST\(\$\d+ AS \w+\[\]\)`).ReplaceAllString(statement, "(SELECT $0)")
 }

@@ -24,7 +24,7 @@ func OpenLibrary(ctx context.Context, address string) (*Store, error) {
 	if scheme == schemeSQLite {
 		return openSQLiteFile(ctx, where)
 	}
-	return openPostgres(ctx, where, "")
+	return openPostgres(ctx, where, nil)
 }
 
 // OpenLibrarySchema is [OpenSchema] for the library's tables alone.

@@ -67,8 +67,8 @@ var ErrAddress = errors.New("the address (STORE_URL) must be sqlite:FILE, postgr
 // caller closes the store.
 func Open(ctx context.Context, address string) (*Store, error) { return open(ctx, address, byIndex) }
 
-// open has the sessions of PostgreSQL begin with a statement, unless that is empty.
-func open(ctx context.Context, address, begin string) (*Store, error) {
+// open has connected make each session of PostgreSQL ready, unless that is nil.
+func open(ctx context.Context, address string, connected prepare) (*Store, error) {
 	scheme, where, err := split(address)
 	if err != nil {
 		return nil, err
@@ -76,7 +76,7 @@ func open(ctx context.Context, address, begin string) (*Store, error) {
 	if scheme == schemeSQLite {
 		return openSQLite(ctx, where)
 	}
-	return openPostgres(ctx, where, begin)
+	return openPostgres(ctx, where, connected)
 }
 
 // OpenExisting is [Open] for those who work on what others have stored: that
@@ -85,7 +85,7 @@ func OpenExisting(ctx context.Context, address string) (*Store, error) {
 	if err := existing(address); err != nil {
 		return nil, err
 	}
-	s, err := open(ctx, address, "")
+	s, err := open(ctx, address, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -173,8 +173,8 @@ const (
 	connIdleTime   = 5 * time.Minute
 )
 
-func openPostgres(ctx context.Context, address, begin string) (*Store, error) {
-	pool, err := openPool(ctx, address, begin, maxConns)
+func openPostgres(ctx context.Context, address string, connected prepare) (*Store, error) {
+	pool, err := openPool(ctx, address, connected, maxConns)
 	if err != nil {
 		return nil, err
 	}
@@ -182,7 +182,7 @@ func openPostgres(ctx context.Context, address, begin string) (*Store, error) {
 		pool.Close()
 		return nil, fmt.Errorf("no connection to the database %q; is its server up, and the address right? %w", Masked(address), err)
 	}
-	intake, err := openPool(ctx, address, begin, maxIntakeConns)
+	intake, err := openPool(ctx, address, connected, maxIntakeConns)
 	if err != nil {
 		pool.Close()
 		return nil, err
@@ -205,24 +205,24 @@ func openPostgres(ctx context.Context, address, begin string) (*Store, error) {
 	}, nil
 }
 
+// prepare makes a session ready.
+type prepare = func(context.Context, *pgx.Conn) error
+
 // byIndex has the sessions of a process that stays find rows by indexes. Else a plan that reads a whole table, because that was
 // small when the plan was made, is kept when it has grown, until its statistics are new: for a minute or more. What no index leads
 // to is read as a whole nevertheless; plans that cost as much as the server makes of that are not to be compiled (JIT).
-const byIndex = `SELECT set_config('enable_seqscan', 'off', false), set_config('jit', 'off', false)`
+func byIndex(ctx context.Context, conn *pgx.Conn) error {
+	_, err := conn.Exec(ctx, `SELECT set_config('enable_seqscan', 'off', false), set_config('jit', 'off', false)`)
+	return err
+}
 
 // openPool makes a pool that connects when it is first used.
-func openPool(ctx context.Context, address, begin string, conns int32) (*pgxpool.Pool, error) {
+func openPool(ctx context.Context, address string, connected prepare, conns int32) (*pgxpool.Pool, error) {
 	config, err := pgxpool.ParseConfig(address)
 	if err != nil {
 		return nil, fmt.Errorf("the database %q is not an address of PostgreSQL", Masked(address))
 	}
-	config.MaxConns, config.MaxConnIdleTime = conns, connIdleTime
-	if begin != "" {
-		config.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
-			_, err := conn.Exec(ctx, begin)
-			return err
-		}
-	}
+	config.MaxConns, config.MaxConnIdleTime, config.AfterConnect = conns, connIdleTime, connected
 	pool, err := pgxpool.NewWithConfig(ctx, config)
 	if err != nil {
 		return nil, fmt.Errorf("the database %q: %w", Masked(address), err)
