@@ -88,22 +88,25 @@ func TestPruningReadsNoTable(t *testing.T) {
 	for table, condition := range map[string]string{
 		"event_outbox": sqlstore.OldOutbox, "processed_events": sqlstore.OldInbox, "dead_letter_consumers": sqlstore.OldDeadLetters,
 	} {
-		rows, err := d.DB.QueryContext(t.Context(), "EXPLAIN QUERY PLAN SELECT rowid FROM "+table+" t WHERE "+condition, "2026-01-01")
-		if err != nil {
-			t.Fatal(err)
-		}
-		for rows.Next() {
-			var id, parent, unused int
-			var plan string
-			if err := rows.Scan(&id, &parent, &unused, &plan); err != nil {
+		t.Run(table, func(t *testing.T) {
+			rows, err := d.DB.QueryContext(t.Context(), "EXPLAIN QUERY PLAN SELECT rowid FROM "+table+" t WHERE "+condition, "2026-01-01")
+			if err != nil {
 				t.Fatal(err)
 			}
-			if strings.HasPrefix(plan, "SCAN ") {
-				t.Errorf("%s: %s", table, plan)
+			defer func() { _ = rows.Close() }()
+			for rows.Next() {
+				var id, parent, unused int
+				var plan string
+				if err := rows.Scan(&id, &parent, &unused, &plan); err != nil {
+					t.Fatal(err)
+				}
+				if strings.HasPrefix(plan, "SCAN ") {
+					t.Error(plan)
+				}
 			}
-		}
-		if err := rows.Err(); err != nil {
-			t.Fatal(err)
-		}
+			if err := rows.Err(); err != nil {
+				t.Fatal(err)
+			}
+		})
 	}
 }
