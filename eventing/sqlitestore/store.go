@@ -28,7 +28,8 @@ import (
 type Store struct {
 	sqlstore.SQLStore
 
-	read, write *sql.DB
+	read, write  *sql.DB
+	checkpointer *checkpointer
 }
 
 // Open opens the file, creating it if it is missing, and brings its schema up to
@@ -48,14 +49,20 @@ func Open(ctx context.Context, path string) (*Store, error) {
 	}
 	read.SetMaxOpenConns(maxReaders)
 	read.SetMaxIdleConns(maxReaders)
-	s := &Store{read: read, write: write}
+	copying, err := sql.Open("sqlite", dsn(path, "deferred"))
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("open SQLite %s: %w", path, err), read.Close(), write.Close())
+	}
+	copying.SetMaxOpenConns(1)
+	s := &Store{read: read, write: write, checkpointer: startCheckpointer(copying)}
 	if _, err := Migrations().Up(ctx, write); err != nil {
 		if is(err, sqlite3.SQLITE_CANTOPEN) {
 			err = errors.New("unable to open the file: is the folder there, and may this user write in it?")
 		}
 		return nil, errors.Join(fmt.Errorf("open SQLite %s: %w", path, err), s.Close())
 	}
-	s.SQLStore = sqlstore.SQLStore{Store: sqlstore.New(sqlstore.NewSQLDB(read, write, nil), dialect)}
+	db := checkpointed{sqlstore.NewSQLDB(read, write, nil), s.checkpointer}
+	s.SQLStore = sqlstore.SQLStore{Store: sqlstore.New(db, dialect)}
 	return s, nil
 }
 
@@ -74,11 +81,9 @@ func (s *Store) Reader() *sql.DB { return s.read }
 func (s *Store) Ping(ctx context.Context) error { return s.read.PingContext(ctx) }
 
 // Close closes the file.
-func (s *Store) Close() error { return errors.Join(s.read.Close(), s.write.Close()) }
-
-// forWriting are the writer's settings beside those of all. Ids are scattered over the indexes: so a page that many commits change is copied from
-// the log into the file once for 16 MiB of log, not for 4; and 16 MiB of pages are in memory, and need not be read to be changed.
-const forWriting = "&_pragma=wal_autocheckpoint(4000)&_pragma=cache_size(-16384)"
+func (s *Store) Close() error {
+	return errors.Join(s.checkpointer.close(), s.read.Close(), s.write.Close())
+}
 
 func dsn(path, lock string) string {
 	q := url.Values{"_txlock": {lock}, "_pragma": {

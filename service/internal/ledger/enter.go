@@ -2,7 +2,6 @@ package ledger
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -13,10 +12,7 @@ import (
 	"github.com/waybill-go/waybill/service/internal/intake"
 )
 
-const (
-	selectStandingPostgres = `SELECT idempotency_key, envelope_id, body_hash FROM courier_ledger WHERE idempotency_key = ANY(CAST((SELECT $1::text[]) AS text[]))` // as a list of any length: it is planned once
-	selectStandingSQLite   = `SELECT idempotency_key, envelope_id, body_hash FROM courier_ledger WHERE idempotency_key IN (SELECT value FROM json_each($1))`
-)
+const selectStanding = `SELECT idempotency_key, envelope_id, body_hash FROM courier_ledger WHERE `
 
 // Enter enters events that came by the queue alone, in tx, unless their idempotency keys are known; and returns
 // which of them the keys stand for. It locks the keys in their order, as the intake does, which so is waited for.
@@ -70,15 +66,7 @@ func (l *Ledger) standing(ctx context.Context, tx sqlstore.Conn, entries []*inta
 	for i, e := range entries {
 		keys[i] = e.Event.IdempotencyKey
 	}
-	query, list := selectStandingPostgres, any(keys)
-	if l.store.Embedded {
-		text, err := json.Marshal(keys)
-		if err != nil {
-			return nil, err
-		}
-		query, list = selectStandingSQLite, string(text)
-	}
-	rows, err := tx.Query(ctx, query, list)
+	rows, err := tx.Query(ctx, selectStanding+l.store.In("idempotency_key", "$1"), l.store.List(keys))
 	if err != nil {
 		return nil, err
 	}

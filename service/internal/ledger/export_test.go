@@ -8,7 +8,14 @@ const (
 	SweepPostgres = sweepPostgres
 )
 
-// NamesStatements are those of Names, for n envelopes.
-func NamesStatements(n int) []string {
-	return []string{strings.ReplaceAll(selectEncoded, "{ids}", places(n)), selectNames + places(n) + ")"}
+// LookUps are the statements of Names and Envelopes, of three envelopes, events or keys, and their arguments.
+func (l *Ledger) LookUps(three []string) map[string][]any {
+	lists := []any{l.store.List(three)}
+	return map[string][]any{
+		strings.ReplaceAll(selectEncoded, "{ids}", places(3)): list(three),
+		selectNames + l.store.In("idempotency_key", "$1"):     lists,
+		selectSources: nil,
+		selectOtherKeys + l.store.In("event_id", "$1"):                 lists,
+		selectEvents + l.store.In("l.idempotency_key", "$4") + inOrder: {"e1", "", 10, lists[0]},
+	}
 }

@@ -18,7 +18,7 @@ type Name struct {
 	ShipmentID string
 }
 
-const selectNames = `SELECT envelope_id, event_id, source, shipment_id FROM courier_ledger WHERE idempotency_key IN (`
+const selectNames = `SELECT envelope_id, event_id, source, shipment_id FROM courier_ledger WHERE `
 
 // namesBatch keeps a statement's parameters within what databases take.
 const namesBatch = 500
@@ -44,20 +44,26 @@ func (l *Ledger) names(ctx context.Context, envelopes []string, into map[string]
 	for _, envelope := range envelopes {
 		wanted[envelope] = true
 	}
-	rows, err := l.store.Read.QueryContext(ctx, selectNames+places(len(keys))+")", list(keys)...)
+	return l.called(ctx, keys, func(c Called) {
+		if wanted[c.EnvelopeID] { // and not another event's, that came first with that key
+			into[c.EnvelopeID] = c.Name
+		}
+	})
+}
+
+// called calls each for the rows of the given keys.
+func (l *Ledger) called(ctx context.Context, keys []string, each func(Called)) error {
+	rows, err := l.store.Read.QueryContext(ctx, selectNames+l.store.In("idempotency_key", "$1"), l.store.List(keys))
 	if err != nil {
 		return err
 	}
 	defer rows.Close()
 	for rows.Next() {
-		var envelope string
-		var n Name
-		if err := rows.Scan(&envelope, &n.EventID, &n.Source, &n.ShipmentID); err != nil {
+		var c Called
+		if err := rows.Scan(&c.EnvelopeID, &c.EventID, &c.Source, &c.ShipmentID); err != nil {
 			return err
 		}
-		if wanted[envelope] { // and not another event's, that came first with that key
-			into[envelope] = n
-		}
+		each(c)
 	}
 	return rows.Err()
 }

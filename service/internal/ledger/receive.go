@@ -14,6 +14,8 @@ import (
 	"github.com/waybill-go/waybill/service/internal/store"
 )
 
+const selectKnown = `SELECT idempotency_key, trace_id, body_hash FROM courier_ledger WHERE `
+
 // Receiver returns what enters accepted events into the ledger, and into the outbox in the
 // same transaction.
 func (l *Ledger) Receiver() intake.Store {

@@ -21,8 +21,6 @@ const insertReceivedPostgres = insertNewPostgres + `
 ON CONFLICT (idempotency_key) DO NOTHING
 RETURNING idempotency_key`
 
-const selectKnownPostgres = `SELECT idempotency_key, trace_id, body_hash FROM courier_ledger WHERE idempotency_key = ANY(CAST((SELECT $1::text[]) AS text[]))` // as a list of any length: it is planned once
-
 func (l *Ledger) enterPostgres(ctx context.Context, tx pgx.Tx, entries []*intake.Entry) (known map[string]intake.Receipt, err error) {
 	rows, err := tx.Query(ctx, insertReceivedPostgres, columnsOf(entries)...)
 	if err != nil {
@@ -36,7 +34,7 @@ func (l *Ledger) enterPostgres(ctx context.Context, tx pgx.Tx, entries []*intake
 	if err := rows.Err(); err != nil || len(entered) == len(entries) {
 		return nil, err
 	}
-	return knownPostgres(ctx, tx, missing(entries, entered))
+	return l.knownPostgres(ctx, tx, missing(entries, entered))
 }
 
 // enterNewPostgres has it fail if one of the entries is known.
@@ -71,8 +69,8 @@ func missing(entries []*intake.Entry, entered map[string]struct{}) (keys []strin
 	return keys
 }
 
-func knownPostgres(ctx context.Context, tx pgx.Tx, keys []string) (map[string]intake.Receipt, error) {
-	rows, err := tx.Query(ctx, selectKnownPostgres, keys)
+func (l *Ledger) knownPostgres(ctx context.Context, tx pgx.Tx, keys []string) (map[string]intake.Receipt, error) {
+	rows, err := tx.Query(ctx, selectKnown+l.store.In("idempotency_key", "$1"), l.store.List(keys))
 	if err != nil {
 		return nil, err
 	}

@@ -3,7 +3,6 @@ package ledger
 import (
 	"context"
 	"database/sql"
-	"encoding/json"
 
 	"github.com/waybill-go/waybill/service/internal/intake"
 )
@@ -12,8 +11,6 @@ const insertReceivedSQLite = `
 INSERT INTO courier_ledger (idempotency_key, envelope_id, event_id, event_type, source, shipment_id, occurred_at, received_at,
 	trace_id, body_hash, status, first_seen_at, updated_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'received', ?, ?)
 ON CONFLICT (idempotency_key) DO NOTHING`
-
-const selectKnownSQLite = `SELECT idempotency_key, trace_id, body_hash FROM courier_ledger WHERE idempotency_key IN (SELECT value FROM json_each($1))`
 
 func (l *Ledger) enterSQLite(ctx context.Context, tx *sql.Tx, entries []*intake.Entry) (known map[string]intake.Receipt, err error) {
 	insert, err := tx.PrepareContext(ctx, insertReceivedSQLite) //nolint:sqlclosecheck // it is, although a function has it
@@ -31,7 +28,7 @@ func (l *Ledger) enterSQLite(ctx context.Context, tx *sql.Tx, entries []*intake.
 	if err != nil || len(repeats) == 0 {
 		return nil, err
 	}
-	return knownSQLite(ctx, tx, repeats)
+	return l.knownSQLite(ctx, tx, repeats)
 }
 
 // insertSQLite enters what is not known, with what runs [insertReceivedSQLite], and returns the keys of what was.
@@ -51,12 +48,8 @@ func (l *Ledger) insertSQLite(entries []*intake.Entry, insert func(args ...any) 
 	return repeats, nil
 }
 
-func knownSQLite(ctx context.Context, tx *sql.Tx, keys []string) (map[string]intake.Receipt, error) {
-	list, err := json.Marshal(keys)
-	if err != nil {
-		return nil, err
-	}
-	rows, err := tx.QueryContext(ctx, selectKnownSQLite, string(list))
+func (l *Ledger) knownSQLite(ctx context.Context, tx *sql.Tx, keys []string) (map[string]intake.Receipt, error) {
+	rows, err := tx.QueryContext(ctx, selectKnown+l.store.In("idempotency_key", "$1"), l.store.List(keys))
 	if err != nil {
 		return nil, err
 	}

@@ -39,7 +39,7 @@ func (r *Reader) Find(ctx context.Context, id, source string, payloads bool) ([]
 		return nil, err
 	}
 	defer tx.Rollback()
-	events, err := find(ctx, tx, id, source)
+	events, err := r.find(ctx, tx, id, source)
 	if err != nil {
 		return nil, fmt.Errorf("look up %q in the ledger: %w", id, err)
 	}
@@ -63,17 +63,21 @@ SELECT envelope_id, event_id, source, idempotency_key, event_type, shipment_id, 
 	coalesce(last_error_code, ''), coalesce(last_error_message, ''), occurred_at, received_at
 FROM courier_ledger WHERE `
 	inOrder = ` AND ($2 = '' OR source = $2) ORDER BY first_seen_at, source LIMIT $3`
-	byID    = entries + `(event_id = $1 OR idempotency_key = $4 AND envelope_id = $1)` + inOrder
+	byID    = entries + `(event_id = $1 OR envelope_id = $1) AND `
 	byScan  = entries + `(envelope_id = $1 OR trace_id = $1)` + inOrder
 )
 
 // find returns the events with what the ledger has of them; for an id that it does not know, an envelope.
-func find(ctx context.Context, tx *sql.Tx, id, source string) ([]Event, error) {
+func (r *Reader) find(ctx context.Context, tx *sql.Tx, id, source string) ([]Event, error) {
 	keys, err := ledger.KeysOf(ctx, tx, []string{id})
 	if err != nil {
 		return nil, err
 	}
-	events, err := ledgerEntries(ctx, tx, byID, id, source, MaxEvents, append(keys, "")[0])
+	more, err := ledger.KeysOfEvent(ctx, r.store, tx, id, source)
+	if err != nil {
+		return nil, err
+	}
+	events, err := ledgerEntries(ctx, tx, byID+r.store.In("idempotency_key", "$4")+inOrder, id, source, MaxEvents, r.store.List(append(keys, more...)))
 	if len(events) == 0 && (len(id) == traceLength || uuid.Validate(id) == nil) && err == nil {
 		events, err = ledgerEntries(ctx, tx, byScan, id, source, MaxEvents)
 	}
