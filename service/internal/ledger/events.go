@@ -17,9 +17,10 @@ WITH RECURSIVE sources (source) AS (
 	SELECT min(source) FROM courier_ledger
 	UNION ALL
 	SELECT (SELECT min(l.source) FROM courier_ledger l WHERE l.source > s.source) FROM sources s WHERE s.source IS NOT NULL)
-SELECT source FROM sources WHERE source IS NOT NULL`
+SELECT source FROM sources WHERE source IS NOT NULL LIMIT $1`
 
 	selectOtherKeys = `SELECT idempotency_key FROM courier_ledger WHERE idempotency_key <> source || ':' || event_id AND `
+	selectAllKeys   = `SELECT idempotency_key FROM courier_ledger WHERE `
 
 	selectEvents = `
 SELECT l.event_id, l.source, l.idempotency_key, l.event_type, l.occurred_at, l.received_at, l.trace_id, l.shipment_id, l.status, l.outcome,
@@ -27,6 +28,9 @@ SELECT l.event_id, l.source, l.idempotency_key, l.event_type, l.occurred_at, l.r
 FROM courier_ledger l WHERE l.event_id = $1 AND ($2 = '' OR l.source = $2) AND `
 	inOrder = ` ORDER BY l.first_seen_at, l.source LIMIT $3`
 )
+
+// maxSources is of how many each one's key is looked for. If there are more, all of the ledger is read.
+const maxSources = 10_000
 
 // maxEvents bounds an answer: events of one id, one from each source.
 const maxEvents = 100
@@ -67,15 +71,20 @@ func KeysOfEvent(ctx context.Context, s *store.Store, db querier, eventID, sourc
 	return keysOfEvents(ctx, s, db, []string{eventID}, sources)
 }
 
+// sourcesOf returns the sources to look through: more than [maxSources] means that there are too many.
 func sourcesOf(ctx context.Context, db querier, source string) (sources []string, err error) {
 	if source != "" {
 		return []string{source}, nil
 	}
-	return texts(ctx, db, selectSources)
+	return texts(ctx, db, selectSources, maxSources+1)
 }
 
 func keysOfEvents(ctx context.Context, s *store.Store, db querier, eventIDs, sources []string) ([]string, error) {
-	keys, err := texts(ctx, db, selectOtherKeys+s.In("event_id", "$1"), s.List(eventIDs))
+	among, list := s.In("event_id", "$1"), s.List(eventIDs)
+	if len(sources) > maxSources {
+		return texts(ctx, db, selectAllKeys+among, list)
+	}
+	keys, err := texts(ctx, db, selectOtherKeys+among, list)
 	for _, id := range eventIDs {
 		for _, source := range sources {
 			keys = append(keys, source+":"+id)
@@ -99,7 +108,11 @@ func (l *Ledger) Envelopes(ctx context.Context, eventIDs []string, source string
 		return nil, fmt.Errorf("look up sources in the ledger: %w", err)
 	}
 	envelopes := make(map[string][]Called, len(eventIDs))
-	for batch := range slices.Chunk(eventIDs, max(1, namesBatch/max(1, len(sources)))) {
+	size := namesBatch
+	if len(sources) <= maxSources {
+		size = max(1, namesBatch/max(1, len(sources)))
+	}
+	for batch := range slices.Chunk(eventIDs, size) {
 		if err := l.envelopes(ctx, batch, sources, source, envelopes); err != nil {
 			return nil, fmt.Errorf("look up events in the ledger: %w", err)
 		}

@@ -3,6 +3,7 @@ package ledger_test
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -89,6 +90,26 @@ func TestEnvelopesOfMany(t *testing.T) {
 		}
 		if envelopes, err := l.Envelopes(t.Context(), ids, "courier-7"); err != nil || len(envelopes) != 18 {
 			t.Errorf("%d events of one source are known, %v", len(envelopes), err)
+		}
+	})
+}
+
+// However many sources there are, an event is found, and no statement has them all.
+func TestEventsOfTooManySources(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(t *testing.T, s *store.Store, l *ledger.Ledger) {
+		rows := strings.ReplaceAll(manyRows, "'s',", "'s' || n,")
+		if !s.Embedded {
+			rows = strings.NewReplacer("$1", "$1::timestamptz", "$2", "$2::timestamptz").Replace(rows)
+		}
+		now := time.Now()
+		exec(t, s, rows, s.Time(now), s.Time(now))
+		receive(t, l, event(now, "trace"), "body")
+		if events, _, err := l.Events(t.Context(), "evt_1", ""); err != nil || len(events) != 1 {
+			t.Errorf("found %v, %v", events, err)
+		}
+		if envelopes, err := l.Envelopes(t.Context(), []string{"e7", "evt_1", "unknown"}, ""); err != nil || len(envelopes) != 2 {
+			t.Errorf("found %v, %v", envelopes, err)
 		}
 	})
 }

@@ -14,7 +14,7 @@ func (l *Ledger) LookUps(three []string) map[string][]any {
 	return map[string][]any{
 		strings.ReplaceAll(selectEncoded, "{ids}", places(3)): list(three),
 		selectNames + l.store.In("idempotency_key", "$1"):     lists,
-		selectSources: nil,
+		selectSources: {10},
 		selectOtherKeys + l.store.In("event_id", "$1"):                 lists,
 		selectEvents + l.store.In("l.idempotency_key", "$4") + inOrder: {"e1", "", 10, lists[0]},
 	}
