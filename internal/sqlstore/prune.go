@@ -48,7 +48,7 @@ SELECT c.event_id, c.consumer_name FROM dead_letter_consumers c
 WHERE c.status <> 'closed' AND c.expires_at < $1
 	AND NOT EXISTS (SELECT 1 FROM event_deliveries p WHERE p.consumer_name = c.consumer_name
 		AND p.ordering_key = c.ordering_key AND p.event_id <> c.event_id)
-	AND NOT EXISTS (SELECT 1 FROM event_outbox w WHERE w.ordering_key = c.holds_key AND w.status = 'pending' AND w.event_id <> c.event_id)
+	AND (c.holds_key IS NULL OR NOT EXISTS (SELECT 1 FROM event_outbox w WHERE w.ordering_key = c.holds_key AND w.status = 'pending' AND w.event_id <> c.event_id))
 ORDER BY c.expires_at LIMIT $2`
 
 // Prune implements [eventing.PruneStore]. Each table has a short transaction of
