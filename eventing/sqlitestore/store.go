@@ -49,13 +49,13 @@ func Open(ctx context.Context, path string) (*Store, error) {
 	}
 	read.SetMaxOpenConns(maxReaders)
 	read.SetMaxIdleConns(maxReaders)
-	copying, err := sql.Open("sqlite", dsn(path, "deferred"))
+	copying, err := sql.Open("sqlite", dsn(path, "immediate"))
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("open SQLite %s: %w", path, err), read.Close(), write.Close())
 	}
 	copying.SetMaxOpenConns(1)
 	s := &Store{read: read, write: write, checkpointer: startCheckpointer(copying)}
-	if _, err := Migrations().Up(ctx, write); err != nil {
+	if _, err := Migrations().Up(ctx, copying); err != nil { // they may sort more than the writer, in memory, should
 		if is(err, sqlite3.SQLITE_CANTOPEN) {
 			err = errors.New("unable to open the file: is the folder there, and may this user write in it?")
 		}
@@ -70,7 +70,8 @@ const maxReaders = 4
 
 // DB returns the database for the application's own statements. It has one
 // connection: outside of [Store.InTx], close rows and end transactions before
-// the next statement.
+// the next statement. What SQLite would keep in temporary files it keeps in memory there: give VACUUM, and
+// CREATE INDEX on a large table, a connection of their own.
 func (s *Store) DB() *sql.DB { return s.write }
 
 // Reader returns a pool of connections that can only read, and do not wait for

@@ -2,32 +2,29 @@ package ledger
 
 import (
 	"context"
+	"database/sql"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/waybill-go/waybill/internal/sqlstore"
 	"github.com/waybill-go/waybill/service/internal/courier"
 	"github.com/waybill-go/waybill/service/internal/store"
 )
 
+// An event's idempotency key is usual if it is SOURCE:ID. Only others are in an index of ids.
 const (
-	// selectSources goes from each source to the next one, by their index.
-	selectSources = `
-WITH RECURSIVE sources (source) AS (
-	SELECT min(source) FROM courier_ledger
-	UNION ALL
-	SELECT (SELECT min(l.source) FROM courier_ledger l WHERE l.source > s.source) FROM sources s WHERE s.source IS NOT NULL)
-SELECT source FROM sources WHERE source IS NOT NULL LIMIT $1`
-
-	selectOtherKeys = `SELECT idempotency_key FROM courier_ledger WHERE idempotency_key <> source || ':' || event_id AND `
-	selectAllKeys   = `SELECT idempotency_key FROM courier_ledger WHERE `
-
-	selectEvents = `
-SELECT l.event_id, l.source, l.idempotency_key, l.event_type, l.occurred_at, l.received_at, l.trace_id, l.shipment_id, l.status, l.outcome,
-	l.attempt_count, l.last_error_code, l.last_error_message, l.first_seen_at, l.updated_at, l.envelope_id
-FROM courier_ledger l WHERE l.event_id = $1 AND ($2 = '' OR l.source = $2) AND `
-	inOrder = ` ORDER BY l.first_seen_at, l.source LIMIT $3`
+	usualKey = `idempotency_key = source || ':' || event_id`
+	otherKey = `idempotency_key <> source || ':' || event_id`
 )
+
+// selectSources goes from each source to the next one, by their index.
+const selectSources = `
+WITH RECURSIVE sources (source) AS (
+	SELECT min({source}) FROM courier_ledger
+	UNION ALL
+	SELECT (SELECT min({source}) FROM courier_ledger WHERE {source} > s.source) FROM sources s WHERE s.source IS NOT NULL)
+SELECT source FROM sources WHERE source IS NOT NULL LIMIT $1`
 
 // maxSources is of how many each one's key is looked for. If there are more, all of the ledger is read.
 const maxSources = 10_000
@@ -38,11 +35,7 @@ const maxEvents = 100
 // Events returns what became of the events that couriers call eventID, with the
 // ids of their envelopes.
 func (l *Ledger) Events(ctx context.Context, eventID, source string) (events []courier.EventStatus, envelopes []string, err error) {
-	keys, err := KeysOfEvent(ctx, l.store, l.store.Read, eventID, source)
-	if err != nil {
-		return nil, nil, err
-	}
-	rows, err := l.store.Read.QueryContext(ctx, selectEvents+l.store.In("l.idempotency_key", "$4")+inOrder, eventID, source, maxEvents, l.store.List(keys))
+	rows, err := l.selectEvents(ctx, eventID, source)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -61,36 +54,70 @@ func (l *Ledger) Events(ctx context.Context, eventID, source string) (events []c
 	return events, envelopes, rows.Err()
 }
 
-// KeysOfEvent returns the idempotency keys of the events that couriers, or only one source, call eventID, and some that no such event
-// has: no index has the ids of events whose key is as usual, SOURCE:ID.
-func KeysOfEvent(ctx context.Context, s *store.Store, db querier, eventID, source string) ([]string, error) {
-	sources, err := sourcesOf(ctx, db, source)
+func (l *Ledger) selectEvents(ctx context.Context, eventID, source string) (*sql.Rows, error) {
+	sources, err := Sources(ctx, l.store, l.store.Read, source)
 	if err != nil {
 		return nil, err
 	}
-	return keysOfEvents(ctx, s, db, []string{eventID}, sources)
+	ids := []string{eventID}
+	return l.store.Read.QueryContext(ctx, `
+SELECT event_id, source, idempotency_key, event_type, occurred_at, received_at, trace_id, shipment_id, status, outcome,
+	attempt_count, last_error_code, last_error_message, first_seen_at, updated_at, envelope_id
+FROM (`+sources.Select(l.store, "$1", "$2")+`) l WHERE $3 = '' OR source = $3 ORDER BY first_seen_at, source LIMIT $4`,
+		l.store.List(ids), l.store.List(sources.Keys(ids)), source, maxEvents)
 }
 
-// sourcesOf returns the sources to look through: more than [maxSources] means that there are too many.
-func sourcesOf(ctx context.Context, db querier, source string) (sources []string, err error) {
+// SourceList are the sources of events, of which each may have events of an id. More than [maxSources] are too many.
+type SourceList []string
+
+// Sources returns all sources that the ledger has, or the given one.
+func Sources(ctx context.Context, s *store.Store, db querier, source string) (SourceList, error) {
 	if source != "" {
-		return []string{source}, nil
+		return SourceList{source}, nil
 	}
-	return texts(ctx, db, selectSources, maxSources+1)
+	rows, err := db.QueryContext(ctx, sourcesQuery(s), maxSources+1)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var list SourceList
+	for rows.Next() {
+		var source string
+		if err := rows.Scan(&source); err != nil {
+			return nil, err
+		}
+		list = append(list, source)
+	}
+	return list, rows.Err()
 }
 
-func keysOfEvents(ctx context.Context, s *store.Store, db querier, eventIDs, sources []string) ([]string, error) {
-	among, list := s.In("event_id", "$1"), s.List(eventIDs)
-	if len(sources) > maxSources {
-		return texts(ctx, db, selectAllKeys+among, list)
+func sourcesQuery(s *store.Store) string {
+	if s.Embedded {
+		return strings.ReplaceAll(selectSources, "{source}", "source")
 	}
-	keys, err := texts(ctx, db, selectOtherKeys+among, list)
+	return strings.ReplaceAll(selectSources, "{source}", `source COLLATE "C"`)
+}
+
+// Select is the SELECT of the ledger's rows of events whose ids are in the list of a parameter, with Keys in that of another.
+func (l SourceList) Select(s *store.Store, ids, keys string) string {
+	named := `SELECT * FROM courier_ledger WHERE ` + s.In("event_id", ids) + ` AND `
+	if len(l) > maxSources {
+		return named + `(true OR ` + s.In("idempotency_key", keys) + `)` // all of the ledger is read, and no keys
+	}
+	return named + usualKey + ` AND ` + s.In("idempotency_key", keys) + ` UNION ALL ` + named + otherKey
+}
+
+// Keys are the usual keys of events of the given ids.
+func (l SourceList) Keys(eventIDs []string) (keys []string) {
+	if len(l) > maxSources {
+		return nil
+	}
 	for _, id := range eventIDs {
-		for _, source := range sources {
+		for _, source := range l {
 			keys = append(keys, source+":"+id)
 		}
 	}
-	return keys, err
+	return keys
 }
 
 // Called is an envelope, and what a courier calls its event.
@@ -103,47 +130,23 @@ type Called struct {
 // source, call so: several, where couriers share an id, and none of what the ledger does
 // not know.
 func (l *Ledger) Envelopes(ctx context.Context, eventIDs []string, source string) (map[string][]Called, error) {
-	sources, err := sourcesOf(ctx, l.store.Read, source)
+	sources, err := Sources(ctx, l.store, l.store.Read, source)
 	if err != nil {
 		return nil, fmt.Errorf("look up sources in the ledger: %w", err)
 	}
-	envelopes := make(map[string][]Called, len(eventIDs))
-	size := namesBatch
-	if len(sources) <= maxSources {
-		size = max(1, namesBatch/max(1, len(sources)))
+	ids := slices.Compact(slices.Sorted(slices.Values(eventIDs)))
+	envelopes := make(map[string][]Called, len(ids))
+	batch := namesBatch
+	if len(sources) <= maxSources { // as many keys
+		batch = max(1, namesBatch/max(1, len(sources)))
 	}
-	for batch := range slices.Chunk(eventIDs, size) {
-		if err := l.envelopes(ctx, batch, sources, source, envelopes); err != nil {
+	for ids := range slices.Chunk(ids, batch) {
+		query := selectNames + `(` + sources.Select(l.store, "$1", "$2") + `) l WHERE $3 = '' OR source = $3`
+		if err := l.called(ctx, func(c Called) {
+			envelopes[c.EventID] = append(envelopes[c.EventID], c)
+		}, query, l.store.List(ids), l.store.List(sources.Keys(ids)), source); err != nil {
 			return nil, fmt.Errorf("look up events in the ledger: %w", err)
 		}
 	}
 	return envelopes, nil
-}
-
-func (l *Ledger) envelopes(ctx context.Context, eventIDs, sources []string, source string, into map[string][]Called) error {
-	keys, err := keysOfEvents(ctx, l.store, l.store.Read, eventIDs, sources)
-	if err != nil {
-		return err
-	}
-	return l.called(ctx, keys, func(c Called) {
-		if (source == "" || c.Source == source) && slices.Contains(eventIDs, c.EventID) {
-			into[c.EventID] = append(into[c.EventID], c)
-		}
-	})
-}
-
-func texts(ctx context.Context, db querier, query string, args ...any) (all []string, err error) {
-	rows, err := db.QueryContext(ctx, query, args...)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	for rows.Next() {
-		var text string
-		if err := rows.Scan(&text); err != nil {
-			return nil, err
-		}
-		all = append(all, text)
-	}
-	return all, rows.Err()
 }

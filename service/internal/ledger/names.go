@@ -18,7 +18,7 @@ type Name struct {
 	ShipmentID string
 }
 
-const selectNames = `SELECT envelope_id, event_id, source, shipment_id FROM courier_ledger WHERE `
+const selectNames = `SELECT envelope_id, event_id, source, shipment_id FROM `
 
 // namesBatch keeps a statement's parameters within what databases take.
 const namesBatch = 500
@@ -44,16 +44,20 @@ func (l *Ledger) names(ctx context.Context, envelopes []string, into map[string]
 	for _, envelope := range envelopes {
 		wanted[envelope] = true
 	}
-	return l.called(ctx, keys, func(c Called) {
+	return l.called(ctx, func(c Called) {
 		if wanted[c.EnvelopeID] { // and not another event's, that came first with that key
 			into[c.EnvelopeID] = c.Name
 		}
-	})
+	}, l.selectNames(), l.store.List(keys))
 }
 
-// called calls each for the rows of the given keys.
-func (l *Ledger) called(ctx context.Context, keys []string, each func(Called)) error {
-	rows, err := l.store.Read.QueryContext(ctx, selectNames+l.store.In("idempotency_key", "$1"), l.store.List(keys))
+func (l *Ledger) selectNames() string {
+	return selectNames + `courier_ledger WHERE ` + l.store.In("idempotency_key", "$1")
+}
+
+// called calls each for each row of selectNames.
+func (l *Ledger) called(ctx context.Context, each func(Called), query string, args ...any) error {
+	rows, err := l.store.Read.QueryContext(ctx, query, args...)
 	if err != nil {
 		return err
 	}

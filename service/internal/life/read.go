@@ -26,8 +26,8 @@ type Reader struct {
 func New(s *store.Store) *Reader { return &Reader{s, time.Now} }
 
 // Find returns the events that id names: those that couriers, or one source, call so, the one of that envelope, or else
-// those of that trace. All of the ledger is read for a trace, and for an envelope that only inbox and ledger have any more. Find
-// reads payloads only if asked to. The tables are seen at one moment, the shipments a moment later.
+// those of that trace. All of the ledger is read for a trace, for an envelope that only inbox and ledger have any more, and if there
+// are more than 10,000 sources. Find reads payloads only if asked to. The tables are seen at one moment, the shipments a moment later.
 func (r *Reader) Find(ctx context.Context, id, source string, payloads bool) ([]Event, error) {
 	// Of SQLite every transaction sees one moment, and its driver takes no level.
 	options := &sql.TxOptions{ReadOnly: true, Isolation: sql.LevelRepeatableRead}
@@ -61,23 +61,29 @@ const (
 	entries = `
 SELECT envelope_id, event_id, source, idempotency_key, event_type, shipment_id, trace_id, body_hash, status, attempt_count,
 	coalesce(last_error_code, ''), coalesce(last_error_message, ''), occurred_at, received_at
-FROM courier_ledger WHERE `
+FROM `
 	inOrder = ` AND ($2 = '' OR source = $2) ORDER BY first_seen_at, source LIMIT $3`
-	byID    = entries + `(event_id = $1 OR envelope_id = $1) AND `
-	byScan  = entries + `(envelope_id = $1 OR trace_id = $1)` + inOrder
+	byScan  = entries + `courier_ledger WHERE (envelope_id = $1 OR trace_id = $1)` + inOrder
 )
+
+// byID is the SELECT of the events that are called so, or whose envelope is, if its key is in the list of $6.
+func (r *Reader) byID(sources ledger.SourceList) string {
+	return entries + `(` + sources.Select(r.store, "$4", "$5") + ` UNION ALL
+	SELECT * FROM courier_ledger WHERE envelope_id = $1 AND event_id <> $1 AND ` + r.store.In("idempotency_key", "$6") + `) l WHERE true` + inOrder
+}
 
 // find returns the events with what the ledger has of them; for an id that it does not know, an envelope.
 func (r *Reader) find(ctx context.Context, tx *sql.Tx, id, source string) ([]Event, error) {
-	keys, err := ledger.KeysOf(ctx, tx, []string{id})
+	ids := []string{id}
+	keys, err := ledger.KeysOf(ctx, tx, ids)
 	if err != nil {
 		return nil, err
 	}
-	more, err := ledger.KeysOfEvent(ctx, r.store, tx, id, source)
+	sources, err := ledger.Sources(ctx, r.store, tx, source)
 	if err != nil {
 		return nil, err
 	}
-	events, err := ledgerEntries(ctx, tx, byID+r.store.In("idempotency_key", "$4")+inOrder, id, source, MaxEvents, r.store.List(append(keys, more...)))
+	events, err := ledgerEntries(ctx, tx, r.byID(sources), id, source, MaxEvents, r.store.List(ids), r.store.List(sources.Keys(ids)), r.store.List(keys))
 	if len(events) == 0 && (len(id) == traceLength || uuid.Validate(id) == nil) && err == nil {
 		events, err = ledgerEntries(ctx, tx, byScan, id, source, MaxEvents)
 	}

@@ -1,13 +1,19 @@
 package store_test
 
 import (
+	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"slices"
 	"sync"
 	"testing"
+	"time"
 
+	"github.com/pressly/goose/v3"
+
+	"github.com/waybill-go/waybill/internal/testkit"
 	"github.com/waybill-go/waybill/internal/testserver"
 	"github.com/waybill-go/waybill/service/internal/store"
 )
@@ -51,6 +57,57 @@ func TestMigrationsKeepTheLedger(t *testing.T) {
 				check(r.Source.Version - 1)
 			}
 		})
+	}
+}
+
+// A migration and those who have read the ledger, and now write it, do not wait for each other for ever.
+func TestMigrationsBesideWriters(t *testing.T) {
+	t.Parallel()
+	db, p := store.GatewaySteps(t, testserver.PostgresURL(t))
+	if _, err := p.UpByOne(t.Context()); err != nil { // it makes the table
+		t.Fatal(err)
+	}
+	check := func(what string, step func(context.Context) (*goose.MigrationResult, error)) {
+		t.Helper()
+		tx, err := db.BeginTx(t.Context(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = tx.Rollback() }()
+		var count int
+		if err := tx.QueryRowContext(t.Context(), `SELECT count(*) FROM courier_ledger`).Scan(&count); err != nil {
+			t.Fatal(err)
+		}
+		done := make(chan error, 1)
+		go func() {
+			_, err := step(t.Context())
+			done <- err
+		}()
+		testkit.Eventually(t, 20*time.Second, func() error {
+			if len(done) == 1 {
+				return nil
+			}
+			if waiting := texts(t, db, `SELECT query FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`); len(waiting) == 0 {
+				return errors.New("the step neither waits nor ends")
+			}
+			return nil
+		})
+		if _, err := tx.ExecContext(t.Context(), `UPDATE courier_ledger SET outcome = 'late'`); err != nil {
+			t.Errorf("%s: the writer: %v", what, err)
+		}
+		if err := tx.Commit(); err != nil {
+			t.Errorf("%s: the writer: %v", what, err)
+		}
+		if err := <-done; err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	steps := p.ListSources()[1:]
+	for _, s := range steps {
+		check("up to "+s.Path, p.UpByOne)
+	}
+	for _, s := range slices.Backward(steps) {
+		check("down from "+s.Path, p.Down)
 	}
 }
 

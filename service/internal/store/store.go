@@ -143,7 +143,12 @@ func openSQLite(ctx context.Context, path string) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err := store.Migrate(ctx); err != nil {
+	schema, err := OpenSchema(ctx, schemeSQLite+":"+path, false) // on a connection of its own, for what the steps sort
+	if err != nil {
+		return nil, errors.Join(err, store.Close())
+	}
+	_, err = schema.Up(ctx)
+	if err = errors.Join(err, schema.Close()); err != nil {
 		return nil, errors.Join(err, store.Close())
 	}
 	return store, nil
