@@ -43,7 +43,9 @@ const pruneDeadEvents = `
 DELETE FROM dead_letter_events WHERE {in event_id $1}
 	AND NOT EXISTS (SELECT 1 FROM dead_letter_consumers c WHERE c.event_id = dead_letter_events.event_id)`
 
-const expiredDeadLetters = `
+// ExpiredDeadLetters are the open ones that may be discarded by themselves. Only of one that holds its key up in the outbox the
+// outbox, which has no index of keys, is read.
+const ExpiredDeadLetters = `
 SELECT c.event_id, c.consumer_name FROM dead_letter_consumers c
 WHERE c.status <> 'closed' AND c.expires_at < $1
 	AND NOT EXISTS (SELECT 1 FROM event_deliveries p WHERE p.consumer_name = c.consumer_name
@@ -55,7 +57,7 @@ ORDER BY c.expires_at LIMIT $2`
 // its own.
 func (s *Store) Prune(ctx context.Context, r eventing.PruneRequest) (n eventing.Pruned, err error) {
 	var expired []eventing.Target
-	if err := each(ctx, s.db, s.sql(expiredDeadLetters), []any{s.time(r.Now), r.Limit}, func(rows Rows) error {
+	if err := each(ctx, s.db, s.sql(ExpiredDeadLetters), []any{s.time(r.Now), r.Limit}, func(rows Rows) error {
 		expired = append(expired, eventing.Target{})
 		return rows.Scan(&expired[len(expired)-1].EventID, &expired[len(expired)-1].Consumer)
 	}); err != nil {
